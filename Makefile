@@ -1,0 +1,42 @@
+# Every target lists itself: the text after ## is its help.
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+WORKERS ?= 2
+ARGS ?=
+
+.PHONY: help setup demo test test-full check golden docs pins clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make .venv (Python 3.12 and all packages); quick when nothing changed
+	@scripts/setup.sh
+
+demo: setup ## Train the tiny policy on this machine, start to report (ARGS="--train.steps=4" changes settings)
+	@$(PYTHON) workflows/submit.py local --profile demo $(ARGS)
+
+test: setup ## Run the tests without a network (ARGS="-k proxy" picks some, WORKERS=8 on a larger machine)
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-full: setup ## Run the tests and then the short demo end to end
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(PYTHON) -m pytest -m e2e $(ARGS)
+
+check: setup ## Check format, lint, types, import rules and length bounds
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m mypy
+	@$(PYTHON) -m pytest -q tests/test_rooms.py
+
+golden: setup ## Rewrite the golden files from today's output; read the diff before committing it
+	@$(PYTHON) -m scripts.golden
+
+docs: setup ## Rewrite the documents that the code generates
+	@$(PYTHON) -m scripts.docs
+
+pins: setup ## Resolve constraints/cpu.txt and constraints/gpu.txt anew
+	@scripts/pin.sh
+
+clean: ## Remove .venv, caches and build leftovers; keeps workspace/
+	rm -rf .venv .bootstrap build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info packaging/*/build packaging/*/*.egg-info
+	find . -name __pycache__ -not -path './workspace/*' -type d -prune -exec rm -rf {} +
