@@ -100,7 +100,7 @@ find_uv() { # PYTHON312 or nothing; prints the path of uv
 python_312_of_uv() { # UV
     "$1" python find --no-project --system --no-python-downloads 3.12 2>/dev/null && return
     say "no Python 3.12 on this machine: uv gets its own"
-    "$1" python install 3.12 >&2 && "$1" python find --no-project --managed-python 3.12
+    "$1" python install 3.12 2>/dev/null && "$1" python find --no-project --managed-python 3.12
 }
 
 check_disk() {
@@ -126,7 +126,7 @@ make_environment() {
     python=$(find_python_312) || python=
     uv=$(find_uv "$python") || exit $?
     [ -n "$python" ] || python=$(python_312_of_uv "$uv") ||
-        give_up 78 "no Python 3.12 (tried python3.12, pyenv, uv): run 'apt-get install python3.12' as root or 'pyenv install 3.12', then 'make setup' again"
+        give_up 78 "no Python 3.12 (tried python3.12, pyenv, and uv could not download one): install it ('apt-get install python3.12' or 'pyenv install 3.12'), then run 'make setup' again"
     if ! is_python_312 .venv/bin/python; then
         rm -rf .venv
         "$uv" venv --quiet --python "$python" .venv
