@@ -14,7 +14,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-COREUTILS = "bash env uname id dirname cat sha256sum cut df awk rm mktemp mv ln mkdir".split()
+COREUTILS = (
+    "bash",
+    "env",
+    "uname",
+    "id",
+    "dirname",
+    "cat",
+    "sha256sum",
+    "cut",
+    "df",
+    "awk",
+    "rm",
+    "mktemp",
+    "ln",
+    "mkdir",
+)
 
 UV = f"""
 echo "$*" >>"$LOG"
@@ -30,7 +45,8 @@ PYTHON_WITHOUT_VENV = """
 case "$*" in
     "-c "*version_info*0*3*) ;;
     "-m pip --version") ;;
-    "-m pip install --target .bootstrap "*) mkdir -p .bootstrap/bin && ln -s "$(command -v uv-to-install)" .bootstrap/bin/uv ;;
+    "-m pip install --target .bootstrap "*)
+        mkdir -p .bootstrap/bin && ln -s "$(command -v uv-to-install)" .bootstrap/bin/uv ;;
     *) exit 1 ;;
 esac
 """
