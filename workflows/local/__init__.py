@@ -1,0 +1,1 @@
+"""The local runner: interprets the compiled Workflow as processes of this machine."""

@@ -1,0 +1,88 @@
+"""One local run from start to end: one at a time per run id, interruptible, with nothing left running.
+
+Ctrl-C or SIGTERM ends the steps, runs the exit handler, and returns 130; a second one skips the exit handler. Whatever
+happened, every process that carries the run's id is ended before this returns.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from workflows.errors import RunBusyError
+from workflows.local.display import Screen
+from workflows.local.document import Document, read_document
+from workflows.local.executor import ProcessExecutor
+from workflows.local.process import sweep
+from workflows.local.scheduler import Outcome, Scheduler, is_worth_retrying
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C or SIGTERM."""
+
+
+def run_locally(compiled: Mapping[str, Any], run_id: str, workspace: Path, code_dir: Path, console: Console) -> int:
+    """Interpret the Workflow to its end; the exit code (0, 75, 78 or 130).
+
+    Raises:
+        DocumentError: the document holds something that is not interpreted; nothing was started.
+        RunBusyError: the run is being executed by another process.
+    """
+    document = read_document(compiled)
+    run_dir = workspace / "runs" / run_id
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with _exclusive(run_dir, run_id):
+        return asyncio.run(_execute(document, run_id, ProcessExecutor(run_id, run_dir, workspace, code_dir), console))
+
+
+@contextmanager
+def _exclusive(run_dir: Path, run_id: str) -> Iterator[None]:
+    with (run_dir / "local.lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            holder = lock.read().strip()
+            raise RunBusyError(
+                f"run {run_id} is being executed by process {holder}: wait for it, or stop it with kill -INT {holder}"
+            ) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+async def _execute(document: Document, run_id: str, executor: ProcessExecutor, console: Console) -> int:
+    await sweep(run_id)
+    screen = Screen(executor.run_dir, console)
+    refreshing = asyncio.create_task(screen.refresh())
+    running = asyncio.create_task(Scheduler(document, executor, screen.observe).run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, running.cancel)
+    try:
+        return _exit_code(document, await running)
+    except asyncio.CancelledError:
+        return INTERRUPTED
+    finally:
+        refreshing.cancel()
+        with suppress(asyncio.CancelledError):
+            await refreshing
+        screen.close()
+        await sweep(run_id)
+
+
+def _exit_code(document: Document, outcome: Outcome) -> int:
+    """75 when trying again may help, 78 when it cannot."""
+    if outcome.interrupted:
+        return INTERRUPTED
+    failures = [node for node in outcome.nodes if node.phase in {"Failed", "Errored"} and node.exit_code is not None]
+    if outcome.status == "Succeeded":
+        return 0
+    permanent = [node for node in failures if not is_worth_retrying(document.templates[node.template], node)]
+    return 78 if permanent else 75
