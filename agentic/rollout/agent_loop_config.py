@@ -1,0 +1,81 @@
+"""What a rollout worker has to know about its run, as one JSON file.
+
+The training job writes it and puts its path into the environment variable `AGENTIC_ROLLOUT_CONFIG`; verl's agent loop
+workers, which are made by verl and take no arguments of ours, read it there.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from agentic.rollout.errors import RolloutConfigError
+from agentic.rollout.records import Phase
+from agentic.rollout.settings import RolloutSettings
+from agentic.sandbox.settings import BubblewrapSandbox, SandboxSettings
+from agentic.settings import Settings
+
+CONFIG_VARIABLE = "AGENTIC_ROLLOUT_CONFIG"
+"""The environment variable that holds the file's path."""
+
+
+class RolloutJob(Settings):
+    """One run's rollouts: where things are, and how they are done. Paths are absolute, on this machine."""
+
+    run_id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    """Names the run's actors and its sandboxes."""
+    run_dir: Path
+    """Records and kept trials go below it."""
+    data_dir: Path
+    """The data set: `manifest.json` and `tasks/<task>/`."""
+    store_dir: Path
+    """The root-folder store that sandboxes mount."""
+    model_dir: Path
+    """The policy's folder; its tokenizer is the proxy's."""
+    rollout: RolloutSettings = RolloutSettings()
+    """The agent, the clock, retries, the reward, the proxy."""
+    sandbox: SandboxSettings = BubblewrapSandbox()
+    """Where the agent's commands and the tests run."""
+    max_prompt_tokens: int = Field(ge=1)
+    """verl's `data.max_prompt_length`."""
+    max_response_tokens: int = Field(ge=1)
+    """verl's `data.max_response_length`."""
+
+    @property
+    def trials_dir(self) -> Path:
+        """Where trials that are kept leave their folders."""
+        return self.run_dir / "trials"
+
+    def task_dir(self, task: str) -> Path:
+        """A task's folder in Harbor's format."""
+        return self.data_dir / "tasks" / task
+
+    def train_split(self) -> str:
+        """The split that is trained on. verl does not tell an agent loop whether it runs for training or validation;
+        the row's split does, since no split is used for both."""
+        path = self.data_dir / "manifest.json"
+        try:
+            return str(json.loads(path.read_bytes())["train_split"])
+        except (OSError, ValueError, KeyError) as error:
+            raise RolloutConfigError(f"{path} does not name a train_split: run the step download_data first") from error
+
+
+def phase_of(split: str, train_split: str) -> Phase:
+    """What a training run's rollout of `split` is for."""
+    return Phase.TRAIN if split == train_split else Phase.VALIDATION
+
+
+def load_job() -> RolloutJob:
+    """The job of this process, from the file that the environment names."""
+    path = os.environ.get(CONFIG_VARIABLE)
+    if not path:
+        raise RolloutConfigError(f"{CONFIG_VARIABLE} is not set: the training job must name its rollout configuration")
+    try:
+        return RolloutJob.model_validate_json(Path(path).read_bytes())
+    except OSError as error:
+        raise RolloutConfigError(f"{CONFIG_VARIABLE}={path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RolloutConfigError(f"{path}: {where}: {first['msg']}") from error

@@ -1,0 +1,129 @@
+"""Measures a policy on held-out tasks: greedy rollouts, without verl or Ray.
+
+The same session, trial, verdict and record as in training, with the proxy and the trials in this process, so that a
+rate measured here and one measured by the trainer's validation mean the same. Resumable: a task that already has a
+graded record of this checkpoint is not run again; one that was lost to infrastructure is.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from agentic.proxy import ProxyServer, Sampling
+from agentic.rollout.environments import environment_spec
+from agentic.rollout.records import Phase, RolloutRecord, append_record, read_records
+from agentic.rollout.rollouts import ProxyControl, RolloutRequest, make_record, run_rollout
+from agentic.rollout.settings import RolloutSettings
+from agentic.rollout.trial import TrialControl, TrialRunner
+from agentic.sandbox.settings import SandboxSettings
+
+if TYPE_CHECKING:
+    from agentic.proxy import Engine, Renderer
+
+OnRecord = Callable[[int, int, RolloutRecord], None]
+"""Told after each rollout: how many are done, how many there are, and the record."""
+
+
+class EvaluationTask(NamedTuple):
+    """One held-out task."""
+
+    task: str
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What is measured, and where its parts are; paths are absolute."""
+
+    run_id: str
+    run_dir: Path
+    data_dir: Path
+    store_dir: Path
+    checkpoint: str
+    """Names the policy in the records; `base` for the one before training."""
+    step: int
+    """The checkpoint's step; 0 before training."""
+    rollout: RolloutSettings
+    sandbox: SandboxSettings
+    prompt_tokens: int
+    response_tokens: int
+
+
+async def evaluate(
+    evaluation: Evaluation,
+    tasks: Sequence[EvaluationTask],
+    engine: "Engine",
+    renderer: "Renderer",
+    on_record: OnRecord | None = None,
+) -> list[RolloutRecord]:
+    """The records of all tasks, in the order of `tasks`. The engine and the renderer remain the caller's to close."""
+    known = _graded(evaluation)
+    missing = [task for task in tasks if task not in known]
+    if missing:
+        proxy = ProxyServer(evaluation.rollout.proxy, engine, renderer)
+        await proxy.start()
+        try:
+            trials = TrialRunner(evaluation.rollout.concurrency)
+            measured = await _measure(evaluation, missing, proxy, trials, len(tasks), on_record)
+        finally:
+            await proxy.stop()
+        known |= dict(zip(missing, measured, strict=True))
+    return [known[task] for task in tasks]
+
+
+def _graded(evaluation: Evaluation) -> dict[EvaluationTask, RolloutRecord]:
+    return {
+        EvaluationTask(record.task, record.split): record
+        for record in read_records(evaluation.run_dir, Phase.EVALUATE)
+        if record.checkpoint == evaluation.checkpoint and record.outcome.is_graded
+    }
+
+
+async def _measure(
+    evaluation: Evaluation,
+    tasks: Sequence[EvaluationTask],
+    proxy: ProxyControl,
+    trials: TrialControl,
+    total: int,
+    on_record: OnRecord | None,
+) -> list[RolloutRecord]:
+    done = total - len(tasks)
+
+    async def one(task: EvaluationTask) -> RolloutRecord:
+        nonlocal done
+        result = await run_rollout(_request(evaluation, task), evaluation.rollout, proxy, trials)
+        record = make_record(result)
+        append_record(evaluation.run_dir, record)
+        done += 1
+        if on_record:
+            on_record(done, total, record)
+        return record
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(one(task)) for task in tasks]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    return [task.result() for task in running]
+
+
+def _request(evaluation: Evaluation, task: EvaluationTask) -> RolloutRequest:
+    return RolloutRequest(
+        rollout_id=f"evaluate-{uuid4().hex}",
+        phase=Phase.EVALUATE,
+        step=evaluation.step,
+        task=task.task,
+        split=task.split,
+        task_dir=str(evaluation.data_dir / "tasks" / task.task),
+        trials_dir=str(evaluation.run_dir / "trials"),
+        environment=environment_spec(
+            evaluation.run_id, evaluation.store_dir, evaluation.sandbox, evaluation.rollout.proxy
+        ),
+        sampling=Sampling(temperature=0.0, max_tokens=evaluation.rollout.max_call_tokens),
+        prompt_tokens=evaluation.prompt_tokens,
+        response_tokens=evaluation.response_tokens,
+        checkpoint=evaluation.checkpoint,
+    )

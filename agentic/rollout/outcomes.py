@@ -1,0 +1,127 @@
+"""The one place that decides how a rollout ended.
+
+Pure: facts in, verdict out; no clock, no file, no Harbor. `solved`, `failed`, `agent_timeout` and `context_overflow`
+are graded; `infra` is not, and never becomes a zero.
+
+Rules, first match wins:
+1. capture lost → infra: a grade without the tokens that earned it is worthless for training;
+2. cut by the whole trial's deadline → infra: the agent has its own, shorter limit, so something else was slow;
+3. the verifier's verdict counts: resolved → solved, else by what ended the agent;
+4. without a verdict only an exceeded context is graded (Harbor skips the verifier then): no other failure can tell an
+   agent's fault from the infrastructure's, so an unknown exception is infra, never a failed task.
+A graded rollout in which the model was never asked is infra too: the agent did not take part.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+RESOLVED_KEY = "reward"
+"""The verifier's key for the resolve verdict (Harbor's name for the value of `reward.txt`)."""
+
+_OVERFLOWS = frozenset({"ContextLengthExceededError", "ContextWindowExceededError"})
+_TIMEOUTS = frozenset({"AgentTimeoutError"})
+
+
+class Outcome(StrEnum):
+    """How a rollout ended."""
+
+    SOLVED = "solved"
+    FAILED = "failed"
+    AGENT_TIMEOUT = "agent_timeout"
+    CONTEXT_OVERFLOW = "context_overflow"
+    INFRA = "infra"
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether the rollout counts: in the group's mean, in the resolve rate, in the gradient."""
+        return self is not Outcome.INFRA
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFacts:
+    """What is known about a finished trial."""
+
+    rewards: Mapping[str, float] | None = None
+    """What the verifier wrote; None: it did not run, or it did not end with a verdict."""
+    exception: str | None = None
+    """Type name of the first exception that the trial recorded."""
+    message: str = ""
+    """That exception's message, one line."""
+    deadline_passed: bool = False
+    """Whether the whole trial's deadline cut it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureFacts:
+    """What is known about the trial's sealed session."""
+
+    complete: bool
+    """Whether every token that was sampled for the session is accounted for."""
+    incomplete_reason: str | None = None
+    """Why it is not complete."""
+    overflowed: bool = False
+    """Whether a request was refused because the session's token budget was spent."""
+    calls: int = 0
+    """Generations that the session holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An outcome, and for `infra` the reason in one line."""
+
+    outcome: Outcome
+    infra_reason: str | None = field(default=None)
+
+
+def decide(trial: TrialFacts, capture: CaptureFacts) -> Verdict:
+    """The outcome of a rollout from the facts about its trial and its session."""
+    if not capture.complete:
+        return _infra(f"capture incomplete: {capture.incomplete_reason or 'no reason given'}")
+    if trial.deadline_passed:
+        return _infra("the trial's deadline passed outside the agent's time")
+    if trial.rewards is None:
+        return _without_verdict(trial)
+    resolve = trial.rewards.get(RESOLVED_KEY)
+    if resolve is None or not math.isfinite(resolve):
+        return _infra(f"the verifier wrote no finite {RESOLVED_KEY!r}: {dict(trial.rewards)}")
+    if capture.calls == 0 and not capture.overflowed:
+        return _infra("the agent never asked the model")
+    return Verdict(_graded(resolve, trial, capture))
+
+
+def _without_verdict(trial: TrialFacts) -> Verdict:
+    if trial.exception in _OVERFLOWS:
+        return Verdict(Outcome.CONTEXT_OVERFLOW)
+    if trial.exception is None:
+        return _infra("the trial ended without a verdict and without an exception")
+    return _infra(f"{trial.exception}: {trial.message}" if trial.message else trial.exception)
+
+
+def _graded(resolve: float, trial: TrialFacts, capture: CaptureFacts) -> Outcome:
+    if resolve >= 1.0:
+        return Outcome.SOLVED
+    if trial.exception in _TIMEOUTS:
+        return Outcome.AGENT_TIMEOUT
+    if capture.overflowed:
+        return Outcome.CONTEXT_OVERFLOW
+    return Outcome.FAILED
+
+
+def _infra(reason: str) -> Verdict:
+    return Verdict(Outcome.INFRA, " ".join(reason.split()))
+
+
+def should_retry(outcome: Outcome, attempt: int, infra_retries: int) -> bool:
+    """Whether a rollout whose attempt number `attempt` (from 1) ended so is tried again."""
+    return outcome is Outcome.INFRA and attempt <= infra_retries
+
+
+MAX_BACKOFF_SECONDS = 10.0
+"""A lost sandbox host or a full machine recovers within seconds or not soon; longer waits only idle the batch."""
+
+
+def backoff_seconds(attempt: int, first_seconds: float) -> float:
+    """How long to wait after attempt number `attempt` (from 1) was lost."""
+    return float(min(first_seconds * 2 ** (attempt - 1), MAX_BACKOFF_SECONDS))

@@ -1,0 +1,207 @@
+"""One rollout: a session, a trial, a seal, a verdict; and another try when infrastructure lost it.
+
+Every attempt has its own session and its own sandbox, and neither outlives it: the session is dropped at the proxy as
+soon as its sealed content has been fetched, whatever happens in between. A retry shares nothing with the attempt before
+it, so tokens of a lost attempt can reach neither a grade nor the trainer. Works over two protocols, so that the proxy
+and the trials may be in this process, in Ray actors, or elsewhere.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentic.proxy import ProxyError, Sampling, SealedSession, SessionHandle, SessionSpec
+from agentic.rollout.outcomes import CaptureFacts, Outcome, Verdict, backoff_seconds, decide, should_retry
+from agentic.rollout.records import Phase, PhaseSeconds, RolloutRecord
+from agentic.rollout.reward import score
+from agentic.rollout.settings import RolloutSettings
+from agentic.rollout.trial import EnvironmentSpec, TrialControl, TrialRequest, TrialResult
+
+
+class ProxyControl(Protocol):
+    """The control side of a proxy, in this process or behind an actor handle."""
+
+    async def open(self, spec: SessionSpec) -> SessionHandle:
+        """Open a session; an id that is already open is refused."""
+
+    async def seal(self, session_id: str) -> SealedSession:
+        """End a session and fetch what it holds. Idempotent."""
+
+    async def drop(self, session_id: str) -> None:
+        """Forget a session. Unknown: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRequest:
+    """What is to be rolled out, and for whom."""
+
+    rollout_id: str
+    """Unique in its run; session and trial ids derive from it."""
+    phase: Phase
+    step: int
+    task: str
+    split: str
+    task_dir: str
+    trials_dir: str
+    environment: EnvironmentSpec
+    sampling: Sampling
+    prompt_tokens: int
+    """The longest prompt that the trainer takes."""
+    response_tokens: int
+    """The longest response that the trainer takes; the session's budget ends there."""
+    checkpoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutResult:
+    """How it went, over all attempts."""
+
+    request: RolloutRequest
+    verdict: Verdict
+    reward: float | None
+    """None when not graded."""
+    attempt: int
+    lost: tuple[str, ...]
+    """Why each earlier attempt was lost."""
+    trial: TrialResult | None
+    """The last attempt's; None when its session could not be opened."""
+    sealed: SealedSession | None
+    """The last attempt's; None when capture was lost."""
+    started: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    verdict: Verdict
+    trial: TrialResult | None = None
+    sealed: SealedSession | None = None
+
+
+async def run_rollout(
+    request: RolloutRequest, settings: RolloutSettings, proxy: ProxyControl, trials: TrialControl
+) -> RolloutResult:
+    """Roll out once, and again while attempts are lost and retries are left."""
+    started, began = time.time(), time.monotonic()
+    lost: list[str] = []
+    while True:
+        attempt = len(lost) + 1
+        outcome = await _attempt(request, settings, proxy, trials, attempt)
+        if not should_retry(outcome.verdict.outcome, attempt, settings.infra_retries):
+            break
+        lost.append(outcome.verdict.infra_reason or "")
+        await asyncio.sleep(backoff_seconds(attempt, settings.infra_backoff_seconds))
+    return RolloutResult(
+        request=request,
+        verdict=outcome.verdict,
+        reward=score(
+            outcome.verdict.outcome,
+            outcome.trial.facts.rewards if outcome.trial else None,
+            settings.reward,
+            training=request.phase is Phase.TRAIN,
+        ),
+        attempt=attempt,
+        lost=tuple(lost),
+        trial=outcome.trial,
+        sealed=outcome.sealed,
+        started=started,
+        seconds=time.monotonic() - began,
+    )
+
+
+async def _attempt(
+    request: RolloutRequest, settings: RolloutSettings, proxy: ProxyControl, trials: TrialControl, attempt: int
+) -> _Attempt:
+    session_id = f"{request.rollout_id}-{attempt}"
+    trial: TrialResult | None = None
+    try:
+        handle = await proxy.open(_session(request, settings, session_id))
+        try:
+            trial = await trials.run(_trial(request, settings, handle))
+            sealed = await proxy.seal(session_id)
+        finally:
+            await proxy.drop(session_id)
+    except ProxyError as error:
+        return _Attempt(Verdict(Outcome.INFRA, f"proxy: {type(error).__name__}: {error}"), trial)
+    return _Attempt(decide(trial.facts, _capture(sealed)), trial, sealed)
+
+
+def _session(request: RolloutRequest, settings: RolloutSettings, session_id: str) -> SessionSpec:
+    return SessionSpec(
+        session_id=session_id,
+        sampling=request.sampling,
+        max_prompt_tokens=request.prompt_tokens,
+        max_response_tokens=request.response_tokens,
+        max_calls=settings.max_calls,
+    )
+
+
+def _trial(request: RolloutRequest, settings: RolloutSettings, handle: SessionHandle) -> TrialRequest:
+    return TrialRequest(
+        trial_id=handle.session_id,
+        task_dir=request.task_dir,
+        trials_dir=request.trials_dir,
+        agent=settings.agent,
+        base_url=handle.base_url,
+        api_key=handle.api_key,
+        environment=request.environment,
+        deadline_seconds=settings.deadline_seconds,
+        start_seconds=settings.start_seconds,
+        grading_seconds=settings.grading_seconds,
+        keep=settings.keep_trials,
+    )
+
+
+def _capture(sealed: SealedSession) -> CaptureFacts:
+    return CaptureFacts(
+        complete=sealed.complete,
+        incomplete_reason=sealed.incomplete_reason,
+        overflowed=sealed.overflowed,
+        calls=sealed.calls,
+    )
+
+
+def make_record(result: RolloutResult, token_digests: tuple[str, ...] = ()) -> RolloutRecord:
+    """The record of a rollout; `token_digests` are those of the rows that go to training."""
+    request, sealed, trial = result.request, result.sealed, result.trial
+    versions = policy_versions(sealed)
+    return RolloutRecord(
+        rollout_id=request.rollout_id,
+        phase=request.phase,
+        step=request.step,
+        task=request.task,
+        split=request.split,
+        outcome=result.verdict.outcome,
+        reward=result.reward,
+        attempt=result.attempt,
+        lost=result.lost,
+        infra_reason=result.verdict.infra_reason,
+        turns=trial.turns if trial else 0,
+        calls=sealed.calls if sealed else 0,
+        sampled_tokens=sealed.sampled_tokens if sealed else 0,
+        session_digest=sealed.digest if sealed else None,
+        token_digests=token_digests,
+        policy_version_min=min(versions, default=None),
+        policy_version_max=max(versions, default=None),
+        checkpoint=request.checkpoint,
+        started=result.started,
+        seconds=PhaseSeconds(
+            total=result.seconds,
+            start=trial.seconds.start if trial else 0.0,
+            agent=trial.seconds.agent if trial else 0.0,
+            grade=trial.seconds.grade if trial else 0.0,
+        ),
+    )
+
+
+def policy_versions(sealed: SealedSession | None) -> set[int]:
+    """The policy versions that sampled the session's trained tokens."""
+    if sealed is None:
+        return set()
+    return {
+        version
+        for trajectory in sealed.trajectories
+        for version, mask in zip(trajectory.versions, trajectory.response_mask, strict=True)
+        if mask
+    }

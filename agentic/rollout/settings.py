@@ -1,0 +1,118 @@
+"""Settings of rollouts: the agent, the clock of a trial, retries of lost ones, the reward, and the proxy.
+
+A trial's clock has three parts: `start_seconds` for the sandbox and the agent's setup, the agent's own time, and
+`grading_seconds` for the verifier. All three lie within `deadline_seconds`; what is left after start and grading is the
+agent's.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from agentic.proxy.settings import ProxySettings
+from agentic.settings import Settings
+
+
+class _CommandAgent(Settings):
+    """What every agent that runs one command a turn has in common."""
+
+    max_turns: int = Field(4, ge=1)
+    """Replies that the model may give, the one that submits included."""
+    max_tokens: int = Field(48, ge=1)
+    """Tokens that the model may sample in one reply."""
+    command_timeout_seconds: float = Field(10.0, gt=0)
+    """How long one command may run inside the sandbox; then its process group is killed there."""
+    output_characters: int = Field(2000, ge=80)
+    """What the model sees of one command's output; the middle of a longer one is cut out."""
+
+
+class ShellAgentSettings(_CommandAgent):
+    """Our own agent, plain text: one fenced `bash` block a reply, its output as the next user message."""
+
+    kind: Literal["shell"] = "shell"
+
+
+class ToolShellAgentSettings(_CommandAgent):
+    """The same agent with a function tool `bash` instead of fenced text, for models that were taught tools."""
+
+    kind: Literal["tool-shell"] = "tool-shell"
+
+
+class ScriptedAgentSettings(Settings):
+    """A double that runs given commands and never asks a model."""
+
+    kind: Literal["scripted"] = "scripted"
+    commands: tuple[str, ...] = ()
+    """Run in order, in the sandbox, with the sandbox's own limits."""
+    command_timeout_seconds: float = Field(10.0, gt=0)
+    """How long one command may run inside the sandbox."""
+
+
+AgentSettings = Annotated[
+    ShellAgentSettings | ToolShellAgentSettings | ScriptedAgentSettings, Field(discriminator="kind")
+]
+
+
+class RewardSettings(Settings):
+    """Bonuses on top of 1.0 for a solved task, in training only: validation is the plain resolve rate."""
+
+    small_patch_bonus: float = Field(0.0, ge=0.0, le=0.5)
+    """Added when the verifier reports `patch_lines` of at most `small_patch_lines`."""
+    small_patch_lines: int = Field(10, ge=1)
+    """The largest patch, in changed lines, that counts as small."""
+    fast_tests_bonus: float = Field(0.0, ge=0.0, le=0.5)
+    """Added when the verifier reports `tests_seconds` of at most `fast_tests_seconds`."""
+    fast_tests_seconds: float = Field(1.0, gt=0)
+    """The longest run of the task's tests that counts as fast."""
+
+
+class RolloutSettings(Settings):
+    """How one sample becomes a graded trial."""
+
+    agent: AgentSettings = ShellAgentSettings()
+    """The agent that works on the tasks."""
+    deadline_seconds: float = Field(120.0, gt=0)
+    """The whole trial, from creating the sandbox to the verifier's verdict. A trial cut here is an infra loss."""
+    start_seconds: float = Field(30.0, gt=0)
+    """Reserved within the deadline for starting the sandbox and setting the agent up."""
+    grading_seconds: float = Field(30.0, gt=0)
+    """Reserved within the deadline for the verifier. A task's own test script bounds its tests well below this, so that
+    a patch that hangs is a failed test and not a lost verifier."""
+    infra_retries: int = Field(2, ge=0)
+    """How often a trial that was lost to infrastructure is tried again, each time in a new session and sandbox."""
+    infra_backoff_seconds: float = Field(0.5, ge=0)
+    """Wait before the first such retry; doubles with each further one, up to ten seconds."""
+    concurrency: int = Field(8, ge=1)
+    """Trials that run at once; the others wait, and their clock has not started."""
+    keep_trials: Literal["none", "infra", "failed", "all"] = "infra"
+    """Which trials leave Harbor's folder behind in `runs/<run-id>/trials/`; `failed` includes `infra`. Thousands of
+    rollouts a run would fill a disk, and an ordinary failed one tells little."""
+    reward: RewardSettings = RewardSettings()
+    """Bonuses on top of the resolve reward."""
+    proxy: ProxySettings = ProxySettings()
+    """The server that stands between the agents and the engine."""
+
+    @property
+    def agent_seconds(self) -> float:
+        """What the agent may use of the deadline."""
+        return self.deadline_seconds - self.start_seconds - self.grading_seconds
+
+    @property
+    def max_calls(self) -> int:
+        """Generations that a session may start; a scripted agent needs none, and a session allows at least one."""
+        return 1 if isinstance(self.agent, ScriptedAgentSettings) else self.agent.max_turns
+
+    @property
+    def max_call_tokens(self) -> int:
+        """Tokens that one generation may sample."""
+        return 1 if isinstance(self.agent, ScriptedAgentSettings) else self.agent.max_tokens
+
+    @model_validator(mode="after")
+    def _deadline_holds_all_phases(self) -> Self:
+        if self.agent_seconds <= 0:
+            raise ValueError(
+                f"rollout.deadline_seconds is {self.deadline_seconds:g} but start + grading need "
+                f"{self.start_seconds + self.grading_seconds:g}: raise the deadline or lower "
+                "rollout.start_seconds or rollout.grading_seconds"
+            )
+        return self

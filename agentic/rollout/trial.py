@@ -1,0 +1,282 @@
+"""Runs Harbor trials, one per rollout attempt, and reports the facts about each.
+
+Owns the trial's clock, its folder and its end. Every trial is bounded three ways: the agent by what the deadline leaves
+it, the verifier by `grading_seconds`, and the whole by `deadline_seconds`, which also covers what Harbor's own timeouts
+do not (creating the trial, collecting logs, stopping the sandbox). Cancelling a trial, or the deadline, ends its
+sandbox too: Harbor stops it on the way out, and this module waits for that, but not for ever.
+
+Never decides an outcome (see `outcomes.py`) and never raises for what happens inside a trial: a rollout worker gets
+facts. Imports Harbor only when a runner is made, after the environment variables that keep it quiet are set.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentic.rollout.outcomes import CaptureFacts, Outcome, TrialFacts, decide
+from agentic.rollout.settings import AgentSettings
+
+if TYPE_CHECKING:
+    from harbor.models.trial.config import TrialConfig
+    from harbor.models.trial.result import TimingInfo
+    from harbor.models.trial.result import TrialResult as HarborResult
+    from harbor.trial.trial import Trial
+
+_log = logging.getLogger(__name__)
+
+CLEANUP_SECONDS = 20.0
+"""How long a cancelled trial may take to stop its sandbox before it is given up; a sweeper then has to end the sandbox.
+Stopping takes well under a second unless the machine is in trouble."""
+
+_AGENTS = {
+    "shell": "agentic.rollout.agents.shell:ShellAgent",
+    "tool-shell": "agentic.rollout.agents.tool_shell:ToolShellAgent",
+    "scripted": "agentic.rollout.agents.scripted:ScriptedAgent",
+}
+
+
+class EnvironmentSpec(BaseModel):
+    """Which Harbor environment a trial runs in, as Harbor imports it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    import_path: str
+    """`module:Class` of a Harbor environment."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Its keyword arguments; plain data, since Harbor writes them to the trial's folder."""
+
+
+class TrialRequest(BaseModel):
+    """Everything that one trial needs; plain data, so that it can go to another process or another machine."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    trial_id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=200)
+    """Unique within `trials_dir`; the sandbox's name derives from it."""
+    task_dir: str
+    """The task's folder in Harbor's format, as the trial runner sees it."""
+    trials_dir: str
+    """Where Harbor's folder of this trial is made."""
+    agent: AgentSettings
+    base_url: str
+    """Where the agent's model answers: the session's endpoint."""
+    api_key: str = Field(repr=False)
+    """The session's key."""
+    environment: EnvironmentSpec
+    deadline_seconds: float = Field(gt=0)
+    start_seconds: float = Field(gt=0)
+    grading_seconds: float = Field(gt=0)
+    keep: Literal["none", "infra", "failed", "all"] = "infra"
+
+    @property
+    def agent_seconds(self) -> float:
+        """What the agent may use of the deadline."""
+        return self.deadline_seconds - self.start_seconds - self.grading_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSeconds:
+    """Where a trial's time went; a phase that was not reached is 0."""
+
+    total: float = 0.0
+    start: float = 0.0
+    agent: float = 0.0
+    grade: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """The facts about one trial."""
+
+    trial_id: str
+    facts: TrialFacts
+    turns: int = 0
+    """Replies that the agent asked for, as the agent counts them."""
+    seconds: TrialSeconds = field(default_factory=TrialSeconds)
+
+
+class TrialControl(Protocol):
+    """Who runs trials: this process, an actor, or a server elsewhere."""
+
+    async def run(self, request: TrialRequest) -> TrialResult:
+        """Run it to its end. Never raises for what happens inside the trial. The same trial id twice is refused."""
+
+    async def cancel(self, trial_id: str) -> None:
+        """End a running trial and its sandbox; its `run` returns with an infra fact. Unknown or ended: nothing."""
+
+
+class TrialRunner:
+    """Runs trials in this process, at most `concurrency` at once."""
+
+    def __init__(self, concurrency: int) -> None:
+        _quieten_harbor()
+        self._slots = asyncio.Semaphore(concurrency)
+        self._creating = asyncio.Lock()
+        self._running: dict[str, asyncio.Task[TrialResult]] = {}
+
+    async def run(self, request: TrialRequest) -> TrialResult:
+        """See `TrialControl.run`. Cancelling the caller cancels the trial, and waits for its sandbox to stop."""
+        if request.trial_id in self._running:
+            return _lost(request, "DuplicateTrial", f"trial {request.trial_id!r} is already running")
+        work = asyncio.create_task(self._admitted(request), name=f"trial-{request.trial_id}")
+        self._running[request.trial_id] = work
+        try:
+            return await work
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            return _lost(request, "CancelledError", "cancelled on request")
+        finally:
+            del self._running[request.trial_id]
+
+    async def cancel(self, trial_id: str) -> None:
+        """See `TrialControl.cancel`."""
+        if work := self._running.get(trial_id):
+            work.cancel()
+
+    async def _admitted(self, request: TrialRequest) -> TrialResult:
+        async with self._slots:
+            result = await self._bounded(request)
+        if not _is_kept(result.facts, request.keep):
+            shutil.rmtree(Path(request.trials_dir) / request.trial_id, ignore_errors=True)
+        return result
+
+    async def _bounded(self, request: TrialRequest) -> TrialResult:
+        started = time.monotonic()
+        trial = asyncio.create_task(self._trial(request, started))
+        try:
+            await asyncio.wait({trial}, timeout=request.deadline_seconds)
+            if trial.done():
+                return trial.result()
+        finally:
+            await _end(trial, request.trial_id)
+        return TrialResult(
+            request.trial_id,
+            TrialFacts(deadline_passed=True, message=f"cut after {request.deadline_seconds:g} s"),
+            seconds=TrialSeconds(total=time.monotonic() - started),
+        )
+
+    async def _trial(self, request: TrialRequest, started: float) -> TrialResult:
+        try:
+            trial = await self._create(request)
+            harbor = await trial.run()
+        except Exception as error:  # noqa: BLE001 - whatever a trial raises is a fact about it, and costs one rollout
+            _log.warning("trial %s failed: %s: %s", request.trial_id, type(error).__name__, error)
+            facts = TrialFacts(exception=type(error).__name__, message=_one_line(str(error)))
+            return TrialResult(request.trial_id, facts, seconds=TrialSeconds(total=time.monotonic() - started))
+        return _result(request.trial_id, harbor, time.monotonic() - started)
+
+    async def _create(self, request: TrialRequest) -> "Trial":
+        from harbor.trial.trial import Trial
+
+        from agentic.rollout.agents.chat import ChatEndpoint
+        from agentic.rollout.agents.commands import ModelAgent
+
+        # Creating a trial blocks the event loop for some milliseconds (it hashes the task's folder). One at a time,
+        # with a pause as long as the work, leaves half of the loop to the trials that are running.
+        async with self._creating:
+            began = time.monotonic()
+            trial = await Trial.create(_harbor_config(request))
+            await asyncio.sleep(time.monotonic() - began)
+        if isinstance(trial.agent, ModelAgent):
+            trial.agent.connect(ChatEndpoint(request.base_url, request.api_key))
+        return trial
+
+
+def _quieten_harbor() -> None:
+    """Before Harbor's first import: no telemetry, and no download of a price list (1.5 s, or a hang offline)."""
+    os.environ["HARBOR_TELEMETRY"] = "0"
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+
+
+def _harbor_config(request: TrialRequest) -> "TrialConfig":
+    from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig, VerifierConfig
+
+    return TrialConfig(
+        task=TaskConfig(path=Path(request.task_dir)),
+        trial_name=request.trial_id,
+        trials_dir=Path(request.trials_dir),
+        agent=AgentConfig(
+            import_path=_AGENTS[request.agent.kind],
+            kwargs=request.agent.model_dump(exclude={"kind"}),
+            override_timeout_sec=request.agent_seconds,
+            override_setup_timeout_sec=request.start_seconds,
+        ),
+        environment=EnvironmentConfig(
+            import_path=request.environment.import_path, kwargs=request.environment.kwargs, delete=True
+        ),
+        verifier=VerifierConfig(override_timeout_sec=request.grading_seconds),
+    )
+
+
+async def _end(trial: "asyncio.Task[TrialResult]", trial_id: str) -> None:
+    """Cancel what still runs and wait until its sandbox has stopped, or give it up."""
+    if trial.done():
+        return
+    trial.cancel()
+    await asyncio.wait({trial}, timeout=CLEANUP_SECONDS)
+    if not trial.done():
+        _log.error("trial %s did not stop its sandbox within %g s: left to the sweeper", trial_id, CLEANUP_SECONDS)
+
+
+def _result(trial_id: str, harbor: "HarborResult", total_seconds: float) -> TrialResult:
+    error = harbor.exception_info
+    verdict = harbor.verifier_result
+    metadata = (harbor.agent_result.metadata if harbor.agent_result else None) or {}
+    return TrialResult(
+        trial_id,
+        TrialFacts(
+            rewards=_numbers(verdict.rewards) if verdict else None,
+            exception=error.exception_type if error else None,
+            message=_one_line(error.exception_message) if error else "",
+        ),
+        turns=int(metadata.get("turns", 0)),
+        seconds=TrialSeconds(
+            total=total_seconds,
+            start=_span(harbor.environment_setup) + _span(harbor.agent_setup),
+            agent=_span(harbor.agent_execution),
+            grade=_span(harbor.verifier),
+        ),
+    )
+
+
+def _lost(request: TrialRequest, exception: str, message: str) -> TrialResult:
+    return TrialResult(request.trial_id, TrialFacts(exception=exception, message=message))
+
+
+def _is_kept(facts: TrialFacts, keep: Literal["none", "infra", "failed", "all"]) -> bool:
+    """The capture is not known here; whether the trial itself went well is."""
+    outcome = decide(facts, CaptureFacts(complete=True, calls=1)).outcome
+    match keep:
+        case "all":
+            return True
+        case "failed":
+            return outcome is not Outcome.SOLVED
+        case "infra":
+            return outcome is Outcome.INFRA
+        case "none":
+            return False
+
+
+def _numbers(rewards: Mapping[str, float] | None) -> dict[str, float] | None:
+    return None if rewards is None else {name: float(value) for name, value in rewards.items()}
+
+
+def _span(timing: "TimingInfo | None") -> float:
+    started: datetime | None = timing.started_at if timing else None
+    finished: datetime | None = timing.finished_at if timing else None
+    return (finished - started).total_seconds() if started and finished else 0.0
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:400]
