@@ -1,0 +1,68 @@
+"""Environment variables of the trainer, of Ray and of the engine. Pure.
+
+Ray's workers inherit the environment of the process that started the head, not the trainer's, so the same variables are
+given to both.
+"""
+
+from pathlib import Path
+
+RUN_ID_VARIABLE = "AGENTIC_RUN_ID"
+"""Marks every process of a run; cleanup finds what is left by it."""
+
+ROLLOUT_CONFIG_VARIABLE = "AGENTIC_ROLLOUT_CONFIG"
+"""Path of the JSON file from which RemoteAgentLoop reads its job."""
+
+
+def base_environment(run_id: str) -> dict[str, str]:
+    """What every process of a run gets: no telemetry, no hub, no usage reports."""
+    return {
+        RUN_ID_VARIABLE: run_id,
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "HARBOR_TELEMETRY": "0",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HYDRA_FULL_ERROR": "1",
+    }
+
+
+def ray_environment(run_id: str) -> dict[str, str]:
+    """For Ray's own processes."""
+    return {
+        **base_environment(run_id),
+        # Ray adds 15 to its workers' niceness; beside any other process they then starve (25.9 s against 6.4 s a step).
+        "RAY_worker_niceness": "0",
+        "RAY_DEDUP_LOGS": "0",
+        # Ray would hide the (absent) GPUs from workers and warns about it at each start.
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+
+
+def cpu_environment(threads: int) -> dict[str, str]:
+    """For verl and vLLM without a GPU; see `agentic.training.platform`."""
+    return {
+        "VERL_PLATFORM": "cpu",
+        "VERL_USE_EXTERNAL_MODULES": "agentic.training.platform.cpu",
+        "VERL_ENGINE_DEVICE": "cuda",
+        # Compilation would take longer than a short run trains.
+        "TORCHDYNAMO_DISABLE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(threads),
+    }
+
+
+def trainer_environment(
+    run_id: str, *, device: str, threads: int, rollout_config: Path, metrics: Path
+) -> dict[str, str]:
+    """For `verl.trainer.main_ppo` and every Ray worker that it starts."""
+    variables = {
+        **ray_environment(run_id),
+        ROLLOUT_CONFIG_VARIABLE: str(rollout_config),
+        "VERL_FILE_LOGGER_PATH": str(metrics),
+    }
+    return variables | (cpu_environment(threads) if device == "cpu" else {})

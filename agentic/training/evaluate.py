@@ -1,0 +1,142 @@
+"""The best checkpoint against the starting policy, on held-out tasks.
+
+"After" is measured here: one engine, greedy rollouts over every held-out split. "Before" is the validation that the
+trainer ran before its first step: the same tasks, the same greedy sampling, agent and sandbox, so measuring it again
+would cost an engine start and say the same. It is measured here only if that validation is missing.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from agentic.proxy import make_renderer
+from agentic.proxy.engines.vllm_http import VllmHttpEngine
+from agentic.rollout.evaluation import Evaluation, EvaluationTask
+from agentic.rollout.evaluation import evaluate as run_evaluation
+from agentic.rollout.records import Phase, RolloutRecord, read_records, summarise
+from agentic.training.engine_server import serve
+from agentic.training.job import trainer_threads
+from agentic.training.jobs import TrainJob, TrainSummary, read_manifest
+
+OnProgress = Callable[[int, int, str], None]
+
+
+class Rate(BaseModel):
+    """Resolved over graded; rollouts lost to infrastructure are in neither."""
+
+    model_config = ConfigDict(frozen=True)
+
+    resolved: int
+    graded: int
+    infra: int
+    rate: float | None
+
+
+class SplitEvaluation(BaseModel):
+    """One held-out split."""
+
+    model_config = ConfigDict(frozen=True)
+
+    before: Rate
+    after: Rate
+
+
+class EvaluationSummary(BaseModel):
+    """`runs/<run-id>/evaluation.json`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    checkpoint: str
+    checkpoint_step: int
+    seconds: float
+    splits: dict[str, SplitEvaluation]
+
+
+async def evaluate(job: TrainJob, summary: TrainSummary, on_progress: OnProgress) -> EvaluationSummary:
+    """Measure, and write `evaluation.json`. Resumable: rollouts that are recorded are not run again.
+
+    Raises:
+        EngineStartError: vLLM did not start.
+    """
+    started = time.monotonic()
+    tasks = held_out_tasks(job)
+    before = first_validation(job, tasks)
+    if before is None:
+        on_progress(0, len(tasks), "the starting policy, since no validation before training is recorded")
+        before = await _measure(job, job.model_dir, 0, "base", tasks, on_progress)
+    policy = job.run_dir / summary.checkpoint
+    after = await _measure(job, policy, summary.best_step, summary.checkpoint, tasks, on_progress)
+    splits = {
+        split: SplitEvaluation(before=rate(before, split), after=rate(after, split)) for split in job.validation_files()
+    }
+    result = EvaluationSummary(
+        checkpoint=summary.checkpoint,
+        checkpoint_step=summary.best_step,
+        seconds=round(time.monotonic() - started, 1),
+        splits=splits,
+    )
+    partial = job.run_dir / "evaluation.partial"
+    partial.write_text(result.model_dump_json(indent=1))
+    partial.replace(job.run_dir / "evaluation.json")
+    return result
+
+
+def held_out_tasks(job: TrainJob) -> list[EvaluationTask]:
+    """Every task of every validation split, by the data set's manifest."""
+    manifest: dict[str, Any] = read_manifest(job.data_dir)
+    return [EvaluationTask(task, split) for split in job.validation_files() for task in manifest["splits"][split]]
+
+
+def first_validation(job: TrainJob, tasks: Iterable[EvaluationTask]) -> list[RolloutRecord] | None:
+    """The records of the validation before training, if it has one for each task."""
+    found = {
+        EvaluationTask(record.task, record.split): record
+        for record in read_records(job.run_dir, Phase.VALIDATION)
+        if record.step == 0
+    }
+    wanted = list(tasks)
+    return [found[task] for task in wanted] if all(task in found for task in wanted) else None
+
+
+def rate(records: Iterable[RolloutRecord], split: str) -> Rate:
+    """The resolve rate of one split."""
+    counts = summarise(record for record in records if record.split == split)
+    return Rate(resolved=counts.resolved, graded=counts.graded, infra=counts.infra, rate=counts.resolve_rate)
+
+
+async def _measure(
+    job: TrainJob,
+    policy: Path,
+    step: int,
+    name: str,
+    tasks: list[EvaluationTask],
+    on_progress: OnProgress,
+) -> list[RolloutRecord]:
+    evaluation = Evaluation(
+        run_id=job.run_id,
+        run_dir=job.run_dir,
+        data_dir=job.data_dir,
+        store_dir=job.store_dir,
+        checkpoint=name,
+        step=step,
+        rollout=job.rollout,
+        sandbox=job.sandbox,
+        prompt_tokens=job.train.max_prompt_tokens,
+        response_tokens=job.train.max_response_tokens,
+    )
+
+    def report(done: int, total: int, record: RolloutRecord) -> None:
+        on_progress(done, total, f"{name}: {record.task} {record.outcome}")
+
+    on_progress(0, len(tasks), f"starting vLLM for {name}")
+    log = job.run_dir / "logs" / "engine.log"
+    threads = trainer_threads(job)
+    async with serve(policy, job.train, run_id=job.run_id, threads=threads, log=log) as url:
+        engine = VllmHttpEngine(url, model="policy")
+        try:
+            return await run_evaluation(evaluation, tasks, engine, make_renderer(policy), report)
+        finally:
+            await engine.close()

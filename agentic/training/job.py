@@ -1,0 +1,220 @@
+"""Runs stock `verl.trainer.main_ppo` as a child process and reports on it.
+
+The trainer is verl's own entry point, unedited; what makes it ours is its command line (`overrides.py`), the agent
+loop that it loads by name and, without a GPU, the platform plug-in. This module starts it, follows its metrics and the
+rollout records, ends it when asked, and says how it ended.
+
+Resuming: a killed trainer leaves whole checkpoints; the next call finds the latest, skips the validation before
+training (its result is recorded) and goes on from there. A job whose last step is already saved and logged returns at
+once.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from agentic.rollout.agent_loop_config import RolloutJob
+from agentic.training import checkpoints, metrics, ray_cluster
+from agentic.training.environment import cpu_environment, trainer_environment
+from agentic.training.errors import TrainingError, TrainingInterrupted
+from agentic.training.jobs import TrainJob, TrainSummary
+from agentic.training.overrides import JobPaths, verl_overrides
+from agentic.training.progress import describe, read_curve
+from agentic.training.sizing import read_shape, resolve
+
+OnProgress = Callable[[int, int, str], None]
+
+_POLL_SECONDS = 1.0
+_GRACE_SECONDS = 20.0
+_AGENT_LOOPS = "- name: remote_agent\n  _target_: agentic.rollout.agent_loop.RemoteAgentLoop\n"
+
+
+class Launch(NamedTuple):
+    """One start of the trainer."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    log: Path
+
+
+async def train(job: TrainJob, on_progress: OnProgress) -> TrainSummary:
+    """Train to the last step, or until validation stops rising.
+
+    Raises:
+        SizingError, PermanentError: settings that cannot run; nothing was started.
+        TrainingError: verl failed for a reason that another try would meet again.
+        TrainingInterrupted: the trainer or Ray went away; trying again resumes.
+    """
+    launch = prepare(job)
+    if checkpoints.latest_step(job.checkpoint_dir) != job.train.steps:
+        await _run(job, launch, on_progress)
+    return summarise(job)
+
+
+def prepare(job: TrainJob) -> Launch:
+    """Check the settings against the model, write what verl and the agent loop read, make sure that Ray runs."""
+    sizing = resolve(job.train, read_shape(job.model_dir))
+    job.run_dir.mkdir(parents=True, exist_ok=True)
+    loops, rollout_config = job.run_dir / "agent_loops.yaml", job.run_dir / "rollout.json"
+    loops.write_text(_AGENT_LOOPS)
+    rollout_config.write_text(_rollout_job(job).model_dump_json(indent=1))
+    paths = JobPaths(
+        model_dir=job.model_dir,
+        train_file=job.train_file,
+        validation_files=tuple(job.validation_files().values()),
+        checkpoint_dir=job.checkpoint_dir,
+        agent_loop_file=loops,
+        audit_file=job.run_dir / "trained.jsonl",
+    )
+    resuming = checkpoints.latest_step(job.checkpoint_dir) is not None
+    arguments = verl_overrides(job.train, sizing, paths, run_id=job.run_id, resuming=resuming)
+    threads = trainer_threads(job)
+    environment = trainer_environment(
+        job.run_id,
+        device=job.train.device,
+        threads=threads,
+        rollout_config=rollout_config,
+        metrics=metrics.attempt_file(job.run_dir),
+    )
+    head = cpu_environment(threads) if job.train.device == "cpu" else {}
+    address = ray_cluster.ensure(job.run_id, job.ray, job.run_dir, head, job.train.gpus_per_node)
+    arguments.append(f"+ray_kwargs.ray_init.address={address}")
+    variables = {name: value for name, value in environment.items() if name not in head}
+    arguments += [f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}='{value}'" for name, value in variables.items()]
+    logs = job.run_dir / "logs"
+    logs.mkdir(exist_ok=True)
+    return Launch(arguments, environment, logs / "trainer.log")
+
+
+def trainer_threads(job: TrainJob) -> int:
+    """OpenMP threads of a process; more than two buy nothing for models that fit a CPU."""
+    return job.train.threads or min(2, os.cpu_count() or 1)
+
+
+def summarise(job: TrainJob) -> TrainSummary:
+    """Where training stands by its metrics and checkpoints.
+
+    Raises:
+        TrainingError: no checkpoint meets a validation.
+    """
+    logged = metrics.collect(job.run_dir)
+    split = next(iter(job.validation_files()))
+    curve = read_curve(job.run_dir, logged, split)
+    saved = checkpoints.saved_steps(job.checkpoint_dir)
+    best = metrics.best_step(curve, saved)
+    if best is None:
+        raise TrainingError(
+            f"no checkpoint meets a validation of {split} (saved {saved}, validated {[step for step, _ in curve]}): "
+            "make train.save_every and train.validate_every meet"
+        )
+    step, rate = best
+    policy = checkpoints.policy_dir(job.checkpoint_dir, step)
+    return TrainSummary(
+        steps=saved[-1],
+        best_step=step,
+        best_rate=rate,
+        first_rate=curve[0][1] if curve[0][0] == 0 else None,
+        checkpoint=str(policy.relative_to(job.run_dir)),
+    )
+
+
+def _rollout_job(job: TrainJob) -> RolloutJob:
+    return RolloutJob(
+        run_id=job.run_id,
+        run_dir=job.run_dir,
+        data_dir=job.data_dir,
+        store_dir=job.store_dir,
+        model_dir=job.model_dir,
+        rollout=job.rollout,
+        sandbox=job.sandbox,
+        max_prompt_tokens=job.train.max_prompt_tokens,
+        max_response_tokens=job.train.max_response_tokens,
+    )
+
+
+async def _run(job: TrainJob, launch: Launch, on_progress: OnProgress) -> None:
+    """One start of the trainer, from launch to exit; leaves no child behind however it ends."""
+    with launch.log.open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "verl.trainer.main_ppo",
+            *launch.arguments,
+            env=os.environ | launch.environment,
+            cwd=job.run_dir,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        stopped_early = await _follow(job, process, on_progress)
+    finally:
+        await _end(process)
+    if process.returncode and not stopped_early:
+        raise _failure(process.returncode, launch.log)
+
+
+async def _follow(job: TrainJob, process: asyncio.subprocess.Process, on_progress: OnProgress) -> bool:
+    """Report until the trainer exits; True if it was stopped because validation no longer rises."""
+    split = next(iter(job.validation_files()))
+    on_progress(0, job.train.steps, "starting verl, vLLM and the agent loop")
+    waiting = asyncio.ensure_future(process.wait())
+    seen = -1
+    while not waiting.done():
+        await asyncio.wait({waiting}, timeout=_POLL_SECONDS)
+        logged = metrics.collect(job.run_dir)
+        if not logged or logged[-1].step == seen:
+            continue
+        now = describe(job.run_dir, logged, split, job.train.steps)
+        on_progress(now.step, job.train.steps, now.message)
+        seen = now.step
+        curve = read_curve(job.run_dir, logged, split)
+        if metrics.has_stalled(curve, job.train.patience) and _is_saved(job, curve[-1][0]):
+            on_progress(seen, job.train.steps, f"the resolve rate has not risen for {job.train.patience} validations")
+            waiting.cancel()
+            return True
+    return False
+
+
+def _is_saved(job: TrainJob, step: int) -> bool:
+    return (checkpoints.latest_step(job.checkpoint_dir) or 0) >= step
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a trainer that still runs: politely first, since its exit ends its Ray actors."""
+    if process.returncode is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        await asyncio.wait_for(process.wait(), _GRACE_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+_PERMANENT = (
+    "ConfigCompositionException",
+    "ConfigAttributeError",
+    "ConfigKeyError",
+    "HydraException",
+    "OverrideParseException",
+    "AssertionError",
+    "FileNotFoundError",
+    "ValidationError",
+    "ModuleNotFoundError",
+    "TokenAuditError",
+)
+"""Exception names that do not depend on the moment; anything else may be the machine's and is tried again."""
+
+
+def _failure(returncode: int, log: Path) -> TrainingError | TrainingInterrupted:
+    tail = log.read_text(errors="replace")[-20_000:].splitlines()
+    causes = [line.strip() for line in tail if "Error" in line or "Exception" in line]
+    cause = causes[-1][-300:] if causes else f"exit code {returncode}"
+    if returncode > 0 and any(name in cause for name in _PERMANENT):
+        return TrainingError(f"verl stopped: {cause} (log: {log})")
+    return TrainingInterrupted(f"the trainer went away: {cause} (log: {log}); trying again resumes from a checkpoint")

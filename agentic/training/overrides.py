@@ -1,0 +1,207 @@
+"""Settings to verl's command line. Pure: the same job gives the same list, and golden files hold it.
+
+`verl_overrides` owns every key that it writes. The user's `train.overrides` come last and may set any other key of
+verl; one that names an owned key is refused with the setting to change instead, since two places that decide the same
+thing end in a run that nobody can explain.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from agentic.errors import PermanentError
+from agentic.training.settings import TrainSettings
+from agentic.training.sizing import Sizing
+
+ACTOR = "actor_rollout_ref.actor"
+ROLLOUT = "actor_rollout_ref.rollout"
+MODEL = "actor_rollout_ref.model"
+WORKER_EXTENSION = "agentic.training.platform.vllm_worker.CpuWorkerExtension"
+
+Value = str | int | float | bool
+Overrides = dict[str, Value]
+
+
+class JobPaths(NamedTuple):
+    """Where a training job finds and leaves things; absolute."""
+
+    model_dir: Path
+    train_file: Path
+    validation_files: tuple[Path, ...]
+    checkpoint_dir: Path
+    agent_loop_file: Path
+    audit_file: Path
+
+
+def verl_overrides(train: TrainSettings, sizing: Sizing, paths: JobPaths, *, run_id: str, resuming: bool) -> list[str]:
+    """The arguments of `python -m verl.trainer.main_ppo`.
+
+    Args:
+        resuming: a checkpoint exists; validation before training has its result already and is not repeated.
+
+    Raises:
+        PermanentError: `train.overrides` names a key that a setting owns, or has no `=`.
+    """
+    owned: Overrides = {
+        **_data(train, paths),
+        **_algorithm(train),
+        **_actor(train, sizing, paths),
+        **_rollout(train, sizing, paths),
+        **_trainer(train, paths, run_id=run_id, resuming=resuming),
+    }
+    if train.algorithm == "ppo":
+        owned |= _critic(train, sizing, paths)
+    if train.device == "cpu":
+        owned |= _cpu(train)
+    _refuse_owned(train.overrides, owned)
+    return [f"{key}={_text(value)}" for key, value in owned.items()] + list(train.overrides)
+
+
+def _text(value: Value) -> str:
+    return str(value) if not isinstance(value, bool) else ("True" if value else "False")
+
+
+def _refuse_owned(overrides: tuple[str, ...], owned: Overrides) -> None:
+    bare = {key.lstrip("+") for key in owned}
+    for item in overrides:
+        key, equals, _ = item.partition("=")
+        if not equals:
+            raise PermanentError(f"train.overrides has {item!r}: write key=value")
+        if key.lstrip("+~") in bare:
+            raise PermanentError(
+                f"train.overrides sets {key.lstrip('+~')}, which the settings own: "
+                "change the setting that it comes from (see `python workflows/submit.py plan`)"
+            )
+
+
+def _data(train: TrainSettings, paths: JobPaths) -> Overrides:
+    files = ",".join(str(path) for path in paths.validation_files)
+    return {
+        "data.train_files": str(paths.train_file),
+        "data.val_files": f"[{files}]",
+        "data.train_batch_size": train.prompts_per_step,
+        "data.max_prompt_length": train.max_prompt_tokens,
+        "data.max_response_length": train.max_response_tokens,
+        "data.seed": train.seed,
+        # The prompt that verl sees is the task's text alone; the rollout's real prompt is the agent's, so a filter on
+        # verl's would drop or keep the wrong tasks. The session's budget is what bounds it.
+        "data.filter_overlong_prompts": False,
+        "data.return_raw_chat": True,
+        "data.dataloader_num_workers": 0,
+    }
+
+
+def _algorithm(train: TrainSettings) -> Overrides:
+    return {
+        "algorithm.adv_estimator": "grpo" if train.algorithm == "grpo" else "gae",
+        "algorithm.use_kl_in_reward": False,
+    }
+
+
+def _batching(section: str, prefix: str, train: TrainSettings) -> Overrides:
+    """Fixed micro batches where they are set, else dynamic ones by token count."""
+    if train.micro_batch_rollouts is not None:
+        return {f"{section}.{prefix}micro_batch_size_per_gpu": train.micro_batch_rollouts}
+    return {
+        f"{section}.{'log_prob_' if prefix.startswith('log') else ''}use_dynamic_bsz": True,
+        f"{section}.{prefix}max_token_len_per_gpu": train.max_tokens_per_gpu,
+    }
+
+
+def _actor(train: TrainSettings, sizing: Sizing, paths: JobPaths) -> Overrides:
+    return {
+        f"{MODEL}.path": str(paths.model_dir),
+        f"{MODEL}.enable_gradient_checkpointing": train.device == "cuda",
+        f"{ACTOR}.optim.lr": train.learning_rate,
+        f"{ACTOR}.ppo_mini_batch_size": sizing.mini_batch_prompts,
+        **_batching(ACTOR, "ppo_", train),
+        f"{ACTOR}.clip_ratio": train.clip_ratio,
+        f"{ACTOR}.use_kl_loss": False,
+        f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size": sizing.sequence_parallel,
+        f"{ACTOR}.fsdp_config.param_offload": sizing.offload,
+        f"{ACTOR}.fsdp_config.optimizer_offload": sizing.offload,
+        f"{ACTOR}.checkpoint.save_contents": "[model,optimizer,extra,hf_model]",
+        f"{ACTOR}.checkpoint.load_contents": "[model,optimizer,extra]",
+    }
+
+
+def _rollout(train: TrainSettings, sizing: Sizing, paths: JobPaths) -> Overrides:
+    return {
+        f"{ROLLOUT}.name": "vllm",
+        f"{ROLLOUT}.mode": "async",
+        f"{ROLLOUT}.n": train.rollouts_per_prompt,
+        f"{ROLLOUT}.temperature": train.temperature,
+        f"{ROLLOUT}.dtype": train.dtype,
+        f"{ROLLOUT}.tensor_model_parallel_size": sizing.tensor_parallel,
+        f"{ROLLOUT}.gpu_memory_utilization": sizing.gpu_memory_utilization,
+        f"{ROLLOUT}.max_model_len": train.max_prompt_tokens + train.max_response_tokens,
+        f"{ROLLOUT}.calculate_log_probs": True,
+        f"{ROLLOUT}.logprobs_mode": "processed_logprobs",
+        **_batching(ROLLOUT, "log_prob_", train),
+        f"{ROLLOUT}.val_kwargs.do_sample": False,
+        f"{ROLLOUT}.val_kwargs.temperature": 0,
+        f"{ROLLOUT}.val_kwargs.n": 1,
+        f"{ROLLOUT}.load_format": "auto" if train.device == "cpu" else "dummy",
+        f"{ROLLOUT}.agent.num_workers": 1 if train.device == "cpu" else 8,
+        f"{ROLLOUT}.agent.agent_loop_config_path": str(paths.agent_loop_file),
+        f"{ROLLOUT}.agent.default_agent_loop": "remote_agent",
+    }
+
+
+def _trainer(train: TrainSettings, paths: JobPaths, *, run_id: str, resuming: bool) -> Overrides:
+    return {
+        "trainer.nnodes": train.nodes,
+        "trainer.n_gpus_per_node": train.gpus_per_node,
+        "trainer.device": train.device,
+        "trainer.logger": '["console","file"]',
+        "trainer.project_name": "agentic",
+        "trainer.experiment_name": run_id,
+        "trainer.default_local_dir": str(paths.checkpoint_dir),
+        "trainer.resume_mode": "auto",
+        "trainer.total_training_steps": train.steps,
+        # Steps decide; an epoch is however often the tasks have to be gone through for them.
+        "trainer.total_epochs": train.steps,
+        "trainer.test_freq": train.validate_every,
+        "trainer.save_freq": train.save_every,
+        "trainer.max_actor_ckpt_to_keep": "null" if train.keep_checkpoints is None else train.keep_checkpoints,
+        "trainer.val_before_train": not resuming,
+        "trainer.v1.trainer_mode": "sync",
+        "trainer.v1.sampler.custom_sampler.path": "pkg://agentic.training.sampler",
+        "trainer.v1.sampler.custom_sampler.name": "AuditedReplayBuffer",
+        "+trainer.v1.sampler.sampler_kwargs.poll_seconds": train.poll_seconds,
+        "+trainer.v1.sampler.sampler_kwargs.shuffle_rewards": train.shuffle_rewards,
+        "+trainer.v1.sampler.sampler_kwargs.seed": train.seed,
+        "+trainer.v1.sampler.sampler_kwargs.audit_file": str(paths.audit_file),
+    }
+
+
+def _critic(train: TrainSettings, sizing: Sizing, paths: JobPaths) -> Overrides:
+    return {
+        "critic.model.path": str(paths.model_dir),
+        "critic.optim.lr": train.critic_learning_rate,
+        "critic.ppo_mini_batch_size": sizing.mini_batch_prompts,
+        **_batching("critic", "ppo_", train),
+        "critic.fsdp.param_offload": sizing.offload,
+        "critic.fsdp.optimizer_offload": sizing.offload,
+    }
+
+
+def _cpu(train: TrainSettings) -> Overrides:
+    """What a machine without a GPU needs on top: no flash attention, no sleep mode, no compilation, float32."""
+    return {
+        f"{MODEL}.use_remove_padding": False,
+        f"+{MODEL}.override_config.attn_implementation": "sdpa",
+        f"{ACTOR}.strategy": "fsdp2",
+        f"{ACTOR}.use_torch_compile": False,
+        f"{ACTOR}.fsdp_config.use_torch_compile": False,
+        f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype": "fp32",
+        f"{ROLLOUT}.enforce_eager": True,
+        f"{ROLLOUT}.free_cache_engine": False,
+        f"+{ROLLOUT}.enable_sleep_mode": False,
+        f"{ROLLOUT}.max_num_seqs": 128,
+        f"{ROLLOUT}.max_num_batched_tokens": 4096,
+        # One bucket must exceed the largest tensor; the default of 2 GiB would be allocated in shared memory.
+        f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": 256,
+        f"+{ROLLOUT}.engine_kwargs.vllm.worker_extension_cls": WORKER_EXTENSION,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        "reward.num_workers": 1,
+    }

@@ -1,0 +1,74 @@
+"""verl's replay buffer, asked more often, and a witness of what is trained.
+
+Loaded by name (`trainer.v1.sampler.custom_sampler`); verl's own sampling decides everything. On top:
+
+- batches are asked for every `poll_seconds` instead of every 2 s;
+- each row that goes to training is written to the run's audit file with the digest of its token ids and loss mask. The
+  rollout records hold the same digests, taken from the proxy's sealed sessions, so that anybody can check that the
+  tokens trained are the tokens sampled (`agentic.training.audit`);
+- for the control experiment, rewards are permuted within each group: every statistic of the group stays as it was, and
+  nothing about the policy can be learned from them.
+"""
+
+import json
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import transfer_queue
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from agentic.rollout.records import token_digest
+
+
+class AuditedReplayBuffer(ReplayBuffer):  # type: ignore[misc]
+    """Sampling as verl has it; training batches leave a trace."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        options = kwargs["sampler_kwargs"]
+        super().__init__(**{**kwargs, "poll_interval": float(options.poll_seconds)})
+        self._audit_file = Path(options.audit_file)
+        self._shuffle = random.Random(int(options.seed)) if options.shuffle_rewards else None
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        """verl's sample; see the module's docstring for what is added to training batches."""
+        batch, metrics = super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
+        if partition_id == "train":
+            if self._shuffle is not None:
+                self._permute_rewards(batch.keys, self._shuffle)
+            self._write_audit(global_steps, batch.keys)
+        return batch, metrics
+
+    def _write_audit(self, step: int, keys: list[str]) -> None:
+        rows = transfer_queue.kv_batch_get(
+            keys=keys, partition_id="train", select_fields=["responses", "response_mask"]
+        )
+        ids, masks = rows["responses"].unbind(), rows["response_mask"].unbind()
+        lines = [
+            json.dumps({"step": step, "row": key, "digest": token_digest(response.tolist(), mask.tolist())})
+            for key, response, mask in zip(keys, ids, masks, strict=True)
+        ]
+        with self._audit_file.open("a") as file:
+            file.write("\n".join(lines) + "\n")
+
+    def _permute_rewards(self, keys: list[str], shuffle: random.Random) -> None:
+        """Give each session of a group the reward of a random session of it."""
+        scores = transfer_queue.kv_batch_get(keys=keys, partition_id="train", select_fields=["rm_scores"])["rm_scores"]
+        rewards = {key.rpartition("_")[0]: float(row[-1]) for key, row in zip(keys, scores.unbind(), strict=True)}
+        groups: dict[str, list[str]] = defaultdict(list)
+        for session in rewards:
+            groups[session.rpartition("_")[0]].append(session)
+        permuted: dict[str, float] = {}
+        for sessions in groups.values():
+            drawn = [rewards[session] for session in sessions]
+            shuffle.shuffle(drawn)
+            permuted |= dict(zip(sessions, drawn, strict=True))
+        rows = []
+        for key, row in zip(keys, scores.unbind(), strict=True):
+            changed = torch.zeros_like(row)
+            changed[-1] = permuted[key.rpartition("_")[0]]
+            rows.append(changed)
+        fields = {"rm_scores": torch.nested.as_nested_tensor(rows, layout=torch.jagged)}
+        transfer_queue.kv_batch_put(keys=keys, partition_id="train", fields=fields)

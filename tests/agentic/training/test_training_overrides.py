@@ -1,0 +1,86 @@
+"""verl's command line, held by golden files, and the keys that nobody else may set."""
+
+from pathlib import Path
+
+import pytest
+
+from agentic.errors import PermanentError
+from agentic.training.overrides import JobPaths, verl_overrides
+from agentic.training.settings import TrainSettings
+from agentic.training.sizing import ModelShape, resolve
+
+GOLDEN = Path(__file__).parent / "golden"
+SHAPE = ModelShape(parameters=7_615_616_512, attention_heads=28, key_value_heads=4)
+TINY = ModelShape(parameters=574_336, attention_heads=4, key_value_heads=4)
+PATHS = JobPaths(
+    model_dir=Path("/workspace/models/policy"),
+    train_file=Path("/workspace/datasets/tasks/train.parquet"),
+    validation_files=(Path("/workspace/datasets/tasks/validation/a.parquet"), Path("/workspace/b.parquet")),
+    checkpoint_dir=Path("/workspace/runs/r/checkpoints"),
+    agent_loop_file=Path("/workspace/runs/r/agent_loops.yaml"),
+    audit_file=Path("/workspace/runs/r/trained.jsonl"),
+)
+CASES = {
+    "gpu-grpo": (TrainSettings(), SHAPE),
+    "gpu-ppo": (TrainSettings(algorithm="ppo", gpus_per_node=2, sequence_parallel=2, offload=True), SHAPE),
+    "cpu-grpo": (
+        TrainSettings(
+            device="cpu", gpus_per_node=1, dtype="float32", micro_batch_rollouts=64, shuffle_rewards=True, steps=12
+        ),
+        TINY,
+    ),
+}
+
+
+def render(name: str, **changes: object) -> list[str]:
+    train, shape = CASES[name]
+    train = train.model_copy(update=changes)
+    return verl_overrides(train, resolve(train, shape), PATHS, run_id="r", resuming=False)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_command_line_is_the_golden_one(name: str) -> None:
+    golden = GOLDEN / f"{name}.txt"
+    assert golden.exists(), "no golden file: run `make golden` and read what it wrote"
+
+    assert render(name) == golden.read_text().splitlines()
+
+
+def test_the_users_overrides_come_last_and_reach_verl_unchanged() -> None:
+    mine = ("actor_rollout_ref.actor.entropy_coeff=0.01", "+trainer.my_note=x=y")
+
+    assert render("gpu-grpo", overrides=mine)[-2:] == list(mine)
+
+
+@pytest.mark.parametrize(
+    "override", ["trainer.total_training_steps=3", "+trainer.device=cpu", "~data.seed=1", "data.train_batch_size=8"]
+)
+def test_an_override_of_a_key_that_a_setting_owns_is_refused_by_name(override: str) -> None:
+    key = override.lstrip("+~").partition("=")[0]
+    with pytest.raises(PermanentError, match=f"train.overrides sets {key}, which the settings own"):
+        render("gpu-grpo", overrides=(override,))
+
+
+def test_an_override_without_a_value_is_refused() -> None:
+    with pytest.raises(PermanentError, match="write key=value"):
+        render("gpu-grpo", overrides=("trainer.device",))
+
+
+def test_validation_before_training_is_not_repeated_by_a_resumed_trainer() -> None:
+    train, shape = CASES["cpu-grpo"]
+    resumed = verl_overrides(train, resolve(train, shape), PATHS, run_id="r", resuming=True)
+
+    assert "trainer.val_before_train=False" in resumed
+    assert "trainer.val_before_train=True" in render("cpu-grpo")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_verl_itself_accepts_every_key(name: str) -> None:
+    """verl's own configuration, composed by hydra with our list: an unknown key or a wrong type would raise."""
+    import hydra
+
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        config = hydra.compose("ppo_trainer", overrides=render(name))
+
+    assert config.trainer.experiment_name == "r"
+    assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "remote_agent"
