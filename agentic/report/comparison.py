@@ -165,16 +165,19 @@ def _colours(runs: Sequence[RunFigures]) -> list[str]:
 def _draw_curves(axes: "Axes", runs: Sequence[RunFigures], split: str) -> None:
     """Validation of the split over steps, with intervals; the evaluated rate too if validation never covered it."""
     counts = {result.after.graded for run in runs if (result := run.splits.get(split)) and result.after}
-    for run, colour in zip(runs, _colours(runs), strict=True):
+    spread = 0.012 * max((run.trained_steps for run in runs), default=1)
+    for place, (run, colour) in enumerate(zip(runs, _colours(runs), strict=True)):
+        # A little apart, so that the runs' intervals do not hide each other.
+        aside = (place - (len(runs) - 1) / 2) * spread
         curve = run.validation.get(split) or _evaluated(run, split)
+        steps = [point.step + aside for point in curve]
         style = "--" if run.is_control else "-"
-        steps = [point.step for point in curve]
         axes.plot(
-            steps, [point.value for point in curve], style, marker="o", color=colour, label=_label(run), markersize=4
+            steps, [point.value for point in curve], style, color=colour, marker="o", markersize=4, label=_label(run)
         )
-        for point in curve:
+        for step, point in zip(steps, curve, strict=True):
             if point.interval is not None:
-                axes.plot([point.step] * 2, list(point.interval), color=colour, linewidth=1, alpha=0.45)
+                axes.plot([step] * 2, list(point.interval), color=colour, linewidth=1.2, alpha=0.5)
     axes.set_title(f"{split}, n = {'/'.join(str(count) for count in sorted(counts))}")
     rate_axis(axes)
     step_axis(axes, [0, *(run.trained_steps for run in runs)])

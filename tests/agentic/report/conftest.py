@@ -124,7 +124,13 @@ def write_rollouts(run: Path, dice: random.Random, *, learns: bool) -> None:
     training[70] |= {"infra_reason": "sandbox lost", "lost": ["sandbox lost", "verifier crashed"]}
     write_lines(run / "rollouts/train.jsonl", training)
     validation = [
-        rollout("validation", step, index, split, "solved" if index < rate_at(split, step, learns=learns) * TASKS else "failed")
+        rollout(
+            "validation",
+            step,
+            index,
+            split,
+            "solved" if index < rate_at(split, step, learns=learns) * TASKS else "failed",
+        )
         for step in range(0, STEPS + 1, VALIDATE_EVERY)
         for split in SPLITS
         for index in range(TASKS)
