@@ -1,0 +1,113 @@
+"""Chat messages in one normal form, and the keys by which a conversation is recognised again.
+
+A key names a whole conversation so far: tool schemas plus messages, chained, so one pass over a request gives the key
+of each of its prefixes. The key of an assistant turn leaves out what clients are known to change when they send it
+back: stripped thinking, white space around the text, order and spacing of JSON arguments, ids of tool calls. So a
+changed copy still finds the tokens that were sampled (invariant 4). All other messages count verbatim: an edit there
+is another conversation. Pure.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+type Json = dict[str, Any]
+
+THINK_END = "</think>"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool: `arguments` is the JSON text as the model or the client wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message; parts of text are joined, absent text is empty."""
+
+    role: str
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning: str | None = None
+
+
+def conversation_keys(messages: Sequence[Message], tools: Sequence[Json] | None) -> list[str]:
+    """The key of each non-empty prefix of `messages`, in order."""
+    keys = []
+    key = opening_key(tools)
+    for message in messages:
+        key = extend_key(key, message)
+        keys.append(key)
+    return keys
+
+
+def opening_key(tools: Sequence[Json] | None) -> str:
+    """The key of the empty conversation."""
+    return _digest("", json.dumps(tools or [], sort_keys=True))
+
+
+def extend_key(key: str, message: Message) -> str:
+    """The key of the conversation `key` continued by `message`."""
+    return _digest(key, json.dumps(_identity(message), ensure_ascii=False))
+
+
+def verbatim_digest(message: Message) -> str:
+    """Tells apart two assistant turns that have the same key but differ in what clients may change."""
+    calls = [[call.id, call.name, call.arguments] for call in message.tool_calls]
+    return _digest("", json.dumps([message.content, message.reasoning, calls], ensure_ascii=False))
+
+
+def arguments_value(arguments: str) -> Any:
+    """The arguments as a JSON object where they are one, else the text itself (templates take either)."""
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def _identity(message: Message) -> list[object]:
+    if message.role != "assistant":
+        return [message.role, message.content, message.name]
+    calls = [[call.name, json.dumps(arguments_value(call.arguments), sort_keys=True)] for call in message.tool_calls]
+    return [message.role, _without_thinking(message.content).strip(), calls]
+
+
+def _without_thinking(text: str) -> str:
+    return text.rsplit(THINK_END, 1)[-1]
+
+
+def _digest(key: str, text: str) -> str:
+    return blake2b(f"{key}\n{text}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def as_template_dicts(messages: Iterable[Message]) -> list[Json]:
+    """Messages as chat templates and renderers expect them: OpenAI's form, arguments as objects."""
+    return [_as_template_dict(message) for message in messages]
+
+
+def _as_template_dict(message: Message) -> Json:
+    fields: Json = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        fields["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": arguments_value(call.arguments)},
+            }
+            for call in message.tool_calls
+        ]
+    optional = {
+        "tool_call_id": message.tool_call_id,
+        "name": message.name,
+        "reasoning_content": message.reasoning,
+    }
+    return fields | {name: value for name, value in optional.items() if value is not None}

@@ -1,0 +1,99 @@
+"""A deterministic engine without a model: what it samples is scripted. For tests, benchmarks and dry runs.
+
+Like a real engine it respects `max_tokens` and stops after a stop token; unlike one it knows the answers before.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from ..errors import EngineError
+from ..models import CallSampling
+from .base import Chunk, Finish
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedReply:
+    """One scripted generation."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float | None, ...] | None = None
+    """None makes up -0.5 for each token."""
+    version: int = 0
+    chunk_tokens: int = 0
+    """Tokens of a chunk; 0 gives all in one."""
+    delay_seconds: float = 0.0
+    """Wait before each chunk."""
+    fail_after: int | None = None
+    """Raise EngineError after so many chunks."""
+
+
+type Script = Callable[[Sequence[int], CallSampling, str], ScriptedReply]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What the engine was asked, for assertions."""
+
+    prompt_ids: tuple[int, ...]
+    sampling: CallSampling
+    request_id: str
+
+
+class ScriptedEngine:
+    """Answers by a function of the prompt, or by a list of replies used up in order."""
+
+    def __init__(self, script: Script | Sequence[ScriptedReply]) -> None:
+        self._script = script if callable(script) else _in_order(script)
+        self.received: list[Received] = []
+        self.aborted: list[str] = []
+        self.closed = False
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: CallSampling, request_id: str
+    ) -> AsyncIterator[Chunk]:
+        """Play the scripted reply."""
+        self.received.append(Received(tuple(prompt_ids), sampling, request_id))
+        reply = self._script(prompt_ids, sampling, request_id)
+        ids, finish = _cut(reply.ids, sampling)
+        logprobs = (reply.logprobs or (-0.5,) * len(reply.ids))[: len(ids)]
+        size = reply.chunk_tokens or max(len(ids), 1)
+        for number, start in enumerate(range(0, len(ids), size)):
+            if reply.delay_seconds:
+                await asyncio.sleep(reply.delay_seconds)
+            if reply.fail_after == number:
+                raise EngineError(f"scripted failure after {number} chunks")
+            last = start + size >= len(ids)
+            end = start + size
+            yield Chunk(ids[start:end], logprobs[start:end], reply.version, finish if last else None)
+        if not ids:
+            raise EngineError("the script gives no tokens")
+
+    async def abort(self, request_id: str) -> None:
+        """Note the request."""
+        self.aborted.append(request_id)
+
+    async def close(self) -> None:
+        """Note the closing."""
+        self.closed = True
+
+
+def _cut(ids: tuple[int, ...], sampling: CallSampling) -> tuple[tuple[int, ...], Finish]:
+    for position, token in enumerate(ids[: sampling.max_tokens]):
+        if token in sampling.stop_token_ids:
+            return ids[: position + 1], "stop"
+    if len(ids) > sampling.max_tokens:
+        return ids[: sampling.max_tokens], "length"
+    return ids, "length" if len(ids) == sampling.max_tokens else "stop"
+
+
+def _in_order(replies: Sequence[ScriptedReply]) -> Script:
+    left = iter(replies)
+
+    def script(_prompt_ids: Sequence[int], _sampling: CallSampling, request_id: str) -> ScriptedReply:
+        reply = next(left, None)
+        if reply is None:
+            raise EngineError(f"the script has no reply left for {request_id}")
+        return reply
+
+    return script

@@ -1,0 +1,106 @@
+"""Failures of the proxy; a tree of its own, since the proxy imports nothing of ours.
+
+    ProxyError
+    ├── RequestRefused            answered to the agent; carries the HTTP status and the OpenAI-style code
+    │   ├── InvalidRequest        400: malformed, or asks for what the proxy cannot do exactly
+    │   ├── Unauthorized          401: no key, or not this session's key
+    │   ├── UnknownSession        404: never opened, or dropped
+    │   ├── SessionSealed         410: nothing commits after seal (410, since SDKs retry 409)
+    │   ├── ContextOverflow       400 context_length_exceeded: no room left in the session's budget
+    │   ├── CallLimitReached      400: the session's number of calls is used up
+    │   └── GenerationFailed      502: the engine failed or gave no tokens; SDKs retry it
+    ├── SessionConflict           the same session id opened again with another specification
+    ├── EngineError               what an engine raises; the edge turns it into GenerationFailed
+    ├── RendererError             this tokenizer or template cannot be rendered exactly
+    ├── JournalError              a record cannot be written or is not what it should be
+    └── ControlError              the control plane answered with a failure (raised by ControlClient)
+
+Every message is one line: what is wrong, which value, what to do.
+"""
+
+
+class ProxyError(Exception):
+    """Base of everything that the proxy raises on purpose."""
+
+
+class RequestRefused(ProxyError):
+    """A request that gets an error reply; subclasses fix status, code and type."""
+
+    status = 400
+    code = "invalid_request"
+    kind = "invalid_request_error"
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class InvalidRequest(RequestRefused):
+    """Malformed, or asks for something that cannot be captured exactly."""
+
+
+class Unauthorized(RequestRefused):
+    """No key, or a key that does not belong to this session."""
+
+    status = 401
+    code = "invalid_api_key"
+    kind = "authentication_error"
+
+
+class UnknownSession(RequestRefused):
+    """The session was never opened here, or was dropped."""
+
+    status = 404
+    code = "session_not_found"
+    kind = "not_found_error"
+
+
+class SessionSealed(RequestRefused):
+    """The session is sealed or being sealed."""
+
+    status = 410
+    code = "session_sealed"
+
+
+class ContextOverflow(RequestRefused):
+    """The session's prompt or response room is used up."""
+
+    code = "context_length_exceeded"
+
+
+class CallLimitReached(RequestRefused):
+    """The session has made all the calls that it may make."""
+
+    code = "call_limit_reached"
+
+
+class GenerationFailed(RequestRefused):
+    """The engine failed; asking again may succeed."""
+
+    status = 502
+    code = "generation_failed"
+    kind = "server_error"
+
+
+class SessionConflict(ProxyError):
+    """Opened again with a specification that differs from the first."""
+
+
+class EngineError(ProxyError):
+    """The engine is unreachable, refused the prompt, or answered out of contract."""
+
+
+class RendererError(ProxyError):
+    """Tokenizer or chat template cannot be used token-exactly."""
+
+
+class JournalError(ProxyError):
+    """A journal record cannot be written, or does not belong where it is."""
+
+
+class ControlError(ProxyError):
+    """The control plane answered with a failure."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status

@@ -1,0 +1,115 @@
+"""What crosses the proxy's rim: specification and handle of a session, and what comes back when it is sealed.
+
+Invariants (numbers of docs/architecture.md):
+2. The four `response_*` lists and `versions` of a Trajectory are equally long; `versions` belongs to the response.
+3. Over all trajectories of a complete session, each sampled token that a client received has mask 1 exactly once.
+8. An incomplete session has mask 0 everywhere and says why.
+"""
+
+import re
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+SESSION_ID = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
+"""Ids travel in URLs, keys and file names, so only unreserved characters, and no leading dot."""
+
+
+class Sampling(BaseModel):
+    """How every call of a session is sampled; a client's own values never count."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    temperature: float = Field(ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = -1
+    """-1 means all tokens."""
+    repetition_penalty: float = Field(1.0, gt=0)
+    max_tokens: int = Field(gt=0)
+    """Cap of one call, end-of-turn token included."""
+    seed: int | None = None
+
+
+class CallSampling(Sampling):
+    """The sampling of one call as the engine gets it: `max_tokens` is what this call may use."""
+
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end a turn; the one that did is part of the sampled ids."""
+
+
+class SessionSpec(BaseModel):
+    """One rollout, as the control side asks for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    session_id: str
+    sampling: Sampling
+    max_prompt_tokens: int = Field(gt=0)
+    """Room of the first prompt of a path."""
+    max_response_tokens: int = Field(gt=0)
+    """Room of everything after the first prompt on a path, observations included."""
+    max_calls: int = Field(gt=0)
+    """Generations that the session may start; a retry is not a new one."""
+    model: str = "policy"
+    """The model's name in replies."""
+
+    @field_validator("session_id")
+    @classmethod
+    def _check_session_id(cls, value: str) -> str:
+        if SESSION_ID.fullmatch(value) is None:
+            raise ValueError(f"session_id {value!r} may hold 1 to 200 of A-Z a-z 0-9 . _ ~ - and no leading dot")
+        return value
+
+
+class SessionHandle(BaseModel):
+    """What an agent needs to reach its session."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    session_id: str
+    base_url: str
+    api_key: str = Field(repr=False)
+
+
+class Trajectory(BaseModel):
+    """One path through the token graph, from the first prompt to the last sampled token."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    prompt_ids: list[int]
+    response_ids: list[int]
+    """Everything after the first prompt: sampled turns, observations and template tokens between them."""
+    response_mask: list[int]
+    """1 where the token was sampled, received by a client, and has its loss in this trajectory."""
+    response_logprobs: list[float]
+    """Log-probability under the distribution sampled from; 0.0 by definition where the mask is 0."""
+    versions: list[int]
+    """Policy version that sampled the token; -1 where the token was not sampled."""
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether anything here trains; paths without loss are kept as a record."""
+        return any(self.response_mask)
+
+
+class SealedSession(BaseModel):
+    """A finished session: nothing is added to it any more."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    session_id: str
+    digest: str
+    """SHA-256 over all other fields; equal content has an equal digest."""
+    complete: bool
+    """False if capture lost anything; then every mask is 0."""
+    incomplete_reason: str | None
+    overflowed: bool
+    """Whether a call was refused because the budget was used up."""
+    calls: int
+    """Generations started."""
+    sampled_tokens: int
+    """All tokens sampled, received or not."""
+    undelivered_tokens: int
+    """Sampled tokens that no client received; they have mask 0."""
+    overridden: dict[str, int]
+    """How often a client asked for a sampling value that the session's own replaced, by name."""
+    trajectories: list[Trajectory]

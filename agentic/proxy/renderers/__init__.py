@@ -1,0 +1,22 @@
+"""Renderers, and the choice of one for a tokenizer."""
+
+from typing import Any
+
+from .base import HeldTurn, Renderer
+
+__all__ = ["HeldTurn", "Renderer", "make_renderer"]
+
+
+def make_renderer(tokenizer_or_path: Any) -> Renderer:
+    """The renderer for a Hugging Face folder (str or Path) or a tokenizer object of transformers.
+
+    A family that the library `renderers` writes out by hand is rendered by it; everything else by its chat template.
+    """
+    from pathlib import Path
+
+    from .template import TemplateRenderer
+    from .tokens import from_tokenizer, load_folder
+
+    if isinstance(tokenizer_or_path, str | Path):
+        return TemplateRenderer(*load_folder(Path(tokenizer_or_path)))
+    return TemplateRenderer(*from_tokenizer(tokenizer_or_path))

@@ -1,0 +1,110 @@
+"""A Hugging Face fast tokenizer as the proxy uses it: template text and message text are encoded differently.
+
+In template text, special tokens are what they say. In message text they are ordinary characters, so output of a sandbox
+that contains `<|im_end|>` cannot end a turn. The files are read directly (`tokenizer.json`), without transformers: that
+is fast, and it keeps the pre-tokenizer which the file names (transformers replaces it for some model types).
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import RendererError
+
+SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerFiles:
+    """What a tokenizer folder says besides its vocabulary."""
+
+    chat_template: str
+    special_tokens: dict[str, str]
+    """Variables of the template: `eos_token` and its like, as text."""
+
+
+class TextTokenizer:
+    """Encodes and decodes text piece by piece; never adds special tokens by itself."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        pieces = self.encode_content("ab") + self.encode_content("cd e")
+        if self._backend.decode(pieces, skip_special_tokens=False) != "abcd e":
+            raise RendererError(
+                "this tokenizer changes text at the edges of a piece (a prefix space?), so turns cannot be encoded "
+                "one by one: use a model family that the library `renderers` supports"
+            )
+
+    def encode_template(self, text: str) -> list[int]:
+        """Ids of template text."""
+        return self._encode(text, as_text=False)
+
+    def encode_content(self, text: str) -> list[int]:
+        """Ids of message text."""
+        return self._encode(text, as_text=True)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without special tokens."""
+        return str(self._backend.decode(list(ids), skip_special_tokens=True))
+
+    def token_text(self, token_id: int) -> str:
+        """One token as text, special ones included."""
+        return str(self._backend.decode([token_id], skip_special_tokens=False))
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a whole token, or None if there is no such token."""
+        found = self._backend.token_to_id(token)
+        return None if found is None else int(found)
+
+    def _encode(self, text: str, as_text: bool) -> list[int]:
+        if not text:
+            return []
+        self._backend.encode_special_tokens = as_text
+        try:
+            return list(self._backend.encode(text, add_special_tokens=False).ids)
+        finally:
+            self._backend.encode_special_tokens = False
+
+
+def load_folder(folder: Path) -> tuple[TextTokenizer, TokenizerFiles]:
+    """Tokenizer and template of a Hugging Face model folder."""
+    from tokenizers import Tokenizer
+
+    vocabulary = folder / "tokenizer.json"
+    if not vocabulary.is_file():
+        raise RendererError(f"{folder} has no tokenizer.json: point to a Hugging Face folder with a fast tokenizer")
+    config_file = folder / "tokenizer_config.json"
+    config = json.loads(config_file.read_text("utf-8")) if config_file.is_file() else {}
+    template_file = folder / "chat_template.jinja"
+    template = template_file.read_text("utf-8") if template_file.is_file() else _default_template(config)
+    if not template:
+        raise RendererError(f"{folder} has no chat template: add chat_template.jinja, or use an instruct model")
+    tokens = {name: _token_text(config[name]) for name in SPECIAL_TOKEN_NAMES if config.get(name)}
+    return TextTokenizer(Tokenizer.from_file(str(vocabulary))), TokenizerFiles(template, tokens)
+
+
+def from_tokenizer(tokenizer: Any) -> tuple[TextTokenizer, TokenizerFiles]:
+    """The same from a tokenizer object of transformers (fast ones only)."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise RendererError(f"{type(tokenizer).__name__} is not a fast tokenizer: load it with use_fast=True")
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        template = template.get("default")
+    if not template:
+        raise RendererError("the tokenizer has no chat template: set tokenizer.chat_template")
+    tokens = {name: str(value) for name, value in tokenizer.special_tokens_map.items() if isinstance(value, str)}
+    return TextTokenizer(backend), TokenizerFiles(template, tokens)
+
+
+def _default_template(config: dict[str, Any]) -> str | None:
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        return next((entry["template"] for entry in template if entry.get("name") == "default"), None)
+    return template
+
+
+def _token_text(value: Any) -> str:
+    return str(value["content"]) if isinstance(value, dict) else str(value)

@@ -1,0 +1,142 @@
+"""ProxyServer: one engine, one renderer, one journal and two listening planes, as one object with a life.
+
+The same calls (`open`, `seal`, `drop`) exist here for code in the process and on the control plane for code elsewhere.
+"""
+
+import secrets
+import socket
+from pathlib import Path
+
+from aiohttp import web
+
+from .engines.base import Engine
+from .errors import ProxyError
+from .gateway import Gateway
+from .journal import FileJournal, Journal, MemoryJournal
+from .keys import SessionKeys
+from .models import SealedSession, SessionHandle, SessionSpec
+from .renderers.base import Renderer
+from .settings import ProxySettings
+from .web import AgentPlane, ControlPlane
+
+GRACE_SECONDS = 1.0
+"""How long open connections may take to end when the server stops; generations are aborted before."""
+
+
+class ProxyServer:
+    """Serves agents and the control side; see `agentic.proxy` for what a session is."""
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        engine: Engine,
+        renderer: Renderer,
+        journal: Journal | None = None,
+        control_key: str | None = None,
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._renderer = renderer
+        self._gateway = Gateway(engine, renderer, journal or _make_journal(settings), settings.request_timeout_seconds)
+        self._keys = SessionKeys()
+        self._runners: list[web.AppRunner] = []
+        self._agent_port: int | None = None
+        self._control_port: int | None = None
+        self.control_key = control_key or secrets.token_urlsafe(32)
+        """Bearer token of the control plane."""
+
+    @property
+    def agent_url(self) -> str:
+        """Where agents reach the proxy."""
+        host = self._settings.advertised_host or self._settings.host
+        return f"http://{_in_url(host)}:{_started(self._agent_port)}"
+
+    @property
+    def control_url(self) -> str:
+        """Where the control side reaches the proxy."""
+        return f"http://{_in_url(self._settings.control_host)}:{_started(self._control_port)}"
+
+    @property
+    def unix_socket(self) -> Path | None:
+        """Socket file of the agent plane, if there is one."""
+        return self._settings.unix_socket
+
+    async def start(self) -> None:
+        """Recover journalled sessions and listen; nothing if started already."""
+        if self._runners:
+            return
+        settings = self._settings
+        await self._gateway.recover()
+        agent = AgentPlane(self._gateway, self._keys, self._renderer).app(settings.max_body_bytes)
+        control = ControlPlane(self._gateway, self.control_key, self._handle).app(settings.max_body_bytes)
+        try:
+            self._agent_port = await self._listen(agent, settings.host, settings.port, settings.unix_socket)
+            self._control_port = await self._listen(control, settings.control_host, settings.control_port, None)
+        except OSError as error:
+            await self.stop()
+            raise ProxyError(f"cannot listen: {error.strerror or error}: choose another port or socket path") from error
+
+    async def stop(self) -> None:
+        """Abort generations, close connections, sockets and the engine; nothing if stopped already."""
+        if not self._runners:
+            return
+        runners, self._runners = self._runners, []
+        await self._gateway.stop()
+        for runner in runners:
+            await runner.cleanup()
+        self._agent_port = self._control_port = None
+        if self._settings.unix_socket is not None:
+            self._settings.unix_socket.unlink(missing_ok=True)
+        await self._engine.close()
+
+    async def open(self, spec: SessionSpec) -> SessionHandle:
+        """Open a session; an equal specification again gives the same handle, a different one SessionConflict."""
+        await self._gateway.open(spec)
+        return self._handle(spec.session_id)
+
+    async def seal(self, session_id: str) -> SealedSession:
+        """End a session and give what it captured; the same when repeated. Raises UnknownSession."""
+        return await self._gateway.seal(session_id)
+
+    async def drop(self, session_id: str) -> None:
+        """Forget a session; harmless if there is none."""
+        await self._gateway.drop(session_id)
+
+    def _handle(self, session_id: str) -> SessionHandle:
+        return SessionHandle(
+            session_id=session_id,
+            base_url=f"{self.agent_url}/s/{session_id}/v1",
+            api_key=self._keys.key(session_id),
+        )
+
+    async def _listen(self, app: web.Application, host: str, port: int, unix_socket: Path | None) -> int:
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_SECONDS)
+        self._runners.append(runner)
+        await runner.setup()
+        bound = socket.create_server((host, port), family=_family(host), backlog=1024)
+        await web.SockSite(runner, bound).start()
+        if unix_socket is not None:
+            if unix_socket.is_socket():
+                unix_socket.unlink()  # left by a process that was killed
+            await web.UnixSite(runner, str(unix_socket)).start()
+        return int(bound.getsockname()[1])
+
+
+def _make_journal(settings: ProxySettings) -> Journal:
+    if settings.journal_directory is None:
+        return MemoryJournal()
+    return FileJournal(settings.journal_directory, settings.journal_fsync)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _started(port: int | None) -> int:
+    if port is None:
+        raise ProxyError("the proxy is not listening: start it first")
+    return port
