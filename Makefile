@@ -12,7 +12,7 @@ help: ## Show this list
 setup: ## Make .venv (Python 3.12 and all packages); quick when nothing changed
 	@scripts/setup.sh
 
-demo: setup ## Train the tiny policy on this machine, start to report (ARGS="--train.steps=4" changes settings)
+demo: setup ## Train the tiny policy on this machine, start to report (ARGS="train.steps=4" changes settings)
 	@$(PYTHON) workflows/submit.py local --profile demo $(ARGS)
 
 test: setup ## Run the tests without a network (ARGS="-k proxy" picks some, WORKERS=8 on a larger machine)

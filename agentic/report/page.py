@@ -1,6 +1,6 @@
-"""Writes `report.html` and `report.json` into a run's folder.
+"""Writes `report.html`, `report.json` and `reproduce.yaml` into a run's folder.
 
-The page holds its pictures and styles itself and loads nothing, which its own content security policy enforces. Both
+The page holds its pictures and styles itself and loads nothing, which its own content security policy enforces. The
 files are replaced as a whole, so that a reader never sees half of one, and writing again is always safe.
 """
 
@@ -17,6 +17,7 @@ from agentic.report.records import OUTCOMES, Run
 from agentic.report.summary import Rate, Summary, summarize, verdict
 
 _SHOWN_EXAMPLES = 6
+_REPRODUCE = "reproduce.yaml"
 _VERSIONED = ("agentic-rl", "verl", "vllm", "torch", "transformers", "ray", "harbor", "hera")
 _SECRET = re.compile(r"(password|passwd|secret|token|credential|api_?key|access_?key|private_?key)$", re.IGNORECASE)
 
@@ -34,8 +35,10 @@ def write(run_dir: Path) -> Path:
     """
     run = load(run_dir)
     summary = summarize(run)
-    _replace(run_dir / "report.json", summary.model_dump_json(indent=1) + "\n")
     page = run_dir / "report.html"
+    if run.settings is not None:
+        _replace(run_dir / _REPRODUCE, _settings_text(run.settings))
+    _replace(run_dir / "report.json", summary.model_dump_json(indent=1) + "\n")
     _replace(page, render(run, summary))
     return page
 
@@ -53,8 +56,9 @@ def render(run: Run, summary: Summary) -> str:
         pictures=_draw(summary),
         outcomes=OUTCOMES,
         examples=run.examples[:_SHOWN_EXAMPLES],
-        settings=json.dumps(without_secrets(run.settings), indent=1) if run.settings is not None else "",
-        command=_command(run.settings),
+        settings=_settings_text(run.settings) if run.settings is not None else "",
+        profile=(run.settings or {}).get("profile", ""),
+        command=f"python workflows/submit.py local --profile workspace/runs/{run.run_id}/{_REPRODUCE}",
         versions=_versions(),
     )
 
@@ -91,9 +95,12 @@ def _short_rate(side: Rate | None) -> str:
     return "-" if side is None or side.rate is None else f"{side.rate:.2f}"
 
 
-def _command(settings: dict[str, Any] | None) -> str:
-    profile = (settings or {}).get("profile")
-    return "python workflows/submit.py local" + (f" --profile {profile}" if isinstance(profile, str) else "")
+def _settings_text(settings: dict[str, Any]) -> str:
+    """A profile that names every setting; JSON is YAML too. The name of the profile it came from is no setting."""
+    return (
+        json.dumps(without_secrets({key: value for key, value in settings.items() if key != "profile"}), indent=1)
+        + "\n"
+    )
 
 
 def _versions() -> dict[str, str]:

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agentic.report import write
 from agentic.report.page import duration, without_secrets
@@ -66,6 +67,14 @@ def test_the_json_beside_it_is_the_summary(run_folder: RunFolder) -> None:
     summary = Summary.model_validate_json((run / "report.json").read_text())
     assert summary.schema_version == 1
     assert summary.splits["repair/same-template"].gain == pytest.approx(58 / 128)
+
+
+def test_the_settings_become_a_profile_to_run_again(run_folder: RunFolder) -> None:
+    run = run_folder()
+    page = Page(write(run))
+    assert yaml.safe_load((run / "reproduce.yaml").read_text()) == {"train": {"seed": 1, "steps": 12}}
+    assert "--profile workspace/runs/demo-1/reproduce.yaml" in page.text
+    assert "from profile demo" in page.text
 
 
 def test_writing_again_gives_the_same_bytes_and_leaves_nothing_else(run_folder: RunFolder) -> None:
