@@ -3,10 +3,13 @@
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from agentic.report import write
 
 STEPS, TASKS, VALIDATE_EVERY = 12, 128, 4
 SPLITS = {"repair/same-template": (0.3, 0.75), "repair/new-template": (0.22, 0.3)}
@@ -27,23 +30,31 @@ RunFolder = Callable[..., Path]
 @pytest.fixture
 def run_folder(tmp_path: Path) -> RunFolder:
     """Writes `tmp_path/NAME`; `learns=False` is a control."""
+    return partial(make_run, tmp_path)
 
-    def make(name: str = "demo-1", *, seed: int = 1, learns: bool = True) -> Path:
-        run = tmp_path / name
-        dice = random.Random(seed)
-        write_json(run / "settings.json", {"profile": "demo", "train": {"seed": seed, "steps": STEPS}})
-        write_markers(run)
-        write_lines(run / "metrics.jsonl", [metrics(step, dice, learns=learns) for step in range(STEPS + 1)])
-        write_rollouts(run, dice, learns=learns)
-        write_evaluation(run, learns=learns)
-        for step in range(VALIDATE_EVERY, STEPS + 1, VALIDATE_EVERY):
-            weights = run / f"checkpoints/global_step_{step}/actor/model.safetensors"
-            weights.parent.mkdir(parents=True)
-            weights.write_bytes(bytes(2_300_000))
-        (run / "checkpoints/latest_checkpointed_iteration.txt").write_text(str(STEPS))
-        return run
 
-    return make
+@pytest.fixture(scope="session")
+def reported_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose report is written, for tests that only read: drawing takes a second."""
+    run = make_run(tmp_path_factory.mktemp("reported"))
+    write(run)
+    return run
+
+
+def make_run(folder: Path, name: str = "demo-1", *, seed: int = 1, learns: bool = True) -> Path:
+    run = folder / name
+    dice = random.Random(seed)
+    write_json(run / "settings.json", {"profile": "demo", "train": {"seed": seed, "steps": STEPS}})
+    write_markers(run)
+    write_lines(run / "metrics.jsonl", [metrics(step, dice, learns=learns) for step in range(STEPS + 1)])
+    write_rollouts(run, dice, learns=learns)
+    write_evaluation(run, learns=learns)
+    for step in range(VALIDATE_EVERY, STEPS + 1, VALIDATE_EVERY):
+        weights = run / f"checkpoints/global_step_{step}/actor/model.safetensors"
+        weights.parent.mkdir(parents=True)
+        weights.write_bytes(bytes(2_300_000))
+    (run / "checkpoints/latest_checkpointed_iteration.txt").write_text(str(STEPS))
+    return run
 
 
 def write_json(path: Path, value: Any) -> None:
