@@ -7,7 +7,7 @@ policy after n updates, and the training rollouts of step n are those of the pol
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict
@@ -83,15 +83,16 @@ class Point(_Figures):
 
 
 class PhaseTime(_Figures):
-    """One step of the workflow; shards of one step are one row."""
+    """One step of the workflow; its shards, or its runs with other inputs, are one row."""
 
     step: str
-    shards: int
+    runs: int
+    """How many sets of inputs it has finished with."""
     attempts: int
-    """The largest number of attempts that a shard took."""
+    """The largest number of attempts that one of them took."""
     started: datetime
     seconds: float
-    """From the first shard's start to the last one's end."""
+    """While at least one of them ran: overlapping shards count once, the pause between two runs not at all."""
 
 
 class Summary(_Figures):
@@ -271,19 +272,29 @@ def _rollout_seconds(records: Iterable[RolloutRecord]) -> dict[str, float]:
 
 
 def _phases(markers: Sequence[DoneMarker]) -> tuple[PhaseTime, ...]:
-    shards: dict[str, list[DoneMarker]] = defaultdict(list)
+    runs: dict[str, list[DoneMarker]] = defaultdict(list)
     for marker in markers:
-        shards[marker.step].append(marker)
+        runs[marker.step].append(marker)
     return tuple(
         PhaseTime(
             step=step,
-            shards=len(group),
+            runs=len(group),
             attempts=max(marker.attempt for marker in group),
             started=min(marker.started for marker in group),
-            seconds=group[0].seconds if len(group) == 1 else _span_seconds(group) or 0.0,
+            seconds=_busy_seconds(group),
         )
-        for step, group in shards.items()
+        for step, group in runs.items()
     )
+
+
+def _busy_seconds(markers: Sequence[DoneMarker]) -> float:
+    """Length of the union of their times."""
+    busy, until = timedelta(), None
+    for marker in sorted(markers, key=lambda marker: marker.started):
+        begin = marker.started if until is None else max(marker.started, until)
+        busy += max(timedelta(), marker.ended - begin)
+        until = max(begin, marker.ended)
+    return busy.total_seconds()
 
 
 def _span_seconds(markers: Sequence[DoneMarker]) -> float | None:

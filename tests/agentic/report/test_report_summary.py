@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from agentic.report.records import Tally
 from agentic.report.summary import Summary, split_result, summarize, verdict
 
 RunFolder = Callable[..., Path]
+STARTED = 1_800_000_000.0
 
 
 @pytest.fixture
@@ -79,9 +81,17 @@ def test_the_parts_of_a_step_add_up_to_it_and_validation_stands_beside(summary: 
     assert [point.step for point in summary.step_seconds["testing"]] == [4, 8, 12]
 
 
+def test_a_step_run_again_later_counts_the_time_it_ran_and_not_the_pause(run_folder: RunFolder) -> None:
+    run = run_folder()
+    again = {"attempt": 1, "started": STARTED + 90_000, "ended": STARTED + 90_100, "seconds": 100}
+    (run / "done/train-ffffffffffff.json").write_text(json.dumps(again))
+    (train,) = (phase for phase in summarize(load(run)).phases if phase.step == "train")
+    assert (train.runs, train.seconds) == (2, 441.0)
+
+
 def test_shards_of_a_step_are_one_row(summary: Summary) -> None:
     (build,) = (phase for phase in summary.phases if phase.step == "build-images")
-    assert (build.shards, build.seconds) == (2, 5.5)
+    assert (build.runs, build.seconds) == (2, 5.5)
     assert [phase.step for phase in summary.phases][:2] == ["preflight", "download-data"]
     assert {phase.step: phase.attempts for phase in summary.phases}["train"] == 2
 
