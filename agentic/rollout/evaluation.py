@@ -9,19 +9,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
-from agentic.proxy import ProxyServer, Sampling
+from agentic.proxy import Engine, ProxyServer, Renderer, Sampling
 from agentic.rollout.environments import environment_spec
 from agentic.rollout.records import Phase, RolloutRecord, append_record, read_records
 from agentic.rollout.rollouts import ProxyControl, RolloutRequest, make_record, run_rollout
 from agentic.rollout.settings import RolloutSettings
 from agentic.rollout.trial import TrialControl, TrialRunner
 from agentic.sandbox.settings import SandboxSettings
-
-if TYPE_CHECKING:
-    from agentic.proxy import Engine, Renderer
 
 OnRecord = Callable[[int, int, RolloutRecord], None]
 """Told after each rollout: how many are done, how many there are, and the record."""
@@ -55,11 +52,11 @@ class Evaluation:
 async def evaluate(
     evaluation: Evaluation,
     tasks: Sequence[EvaluationTask],
-    engine: "Engine",
-    renderer: "Renderer",
+    engine: Engine,
+    renderer: Renderer,
     on_record: OnRecord | None = None,
 ) -> list[RolloutRecord]:
-    """The records of all tasks, in the order of `tasks`. The engine and the renderer remain the caller's to close."""
+    """The records of all tasks, in the order of `tasks`. The engine is closed at the end."""
     known = _graded(evaluation)
     missing = [task for task in tasks if task not in known]
     if missing:

@@ -93,11 +93,11 @@ def agent_loop_outputs(result: RolloutResult, rows: list[TrainingRow]) -> list["
     The details are named `resolved`, never `acc`: verl counts a sample that is missing from `acc` as a zero, which an
     infra loss is not.
     """
-    from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
-
     trial = result.trial
     if not rows or trial is None:
         return []
+    from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+
     details = {
         "resolved": float(result.verdict.outcome == "solved"),
         "turns": float(trial.turns),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentic.proxy import ProxyError, Sampling, SealedSession, SessionHandle, SessionSpec
+from agentic.rollout.errors import ProxyUnavailableError
 from agentic.rollout.outcomes import CaptureFacts, Outcome, Verdict, backoff_seconds, decide, should_retry
 from agentic.rollout.records import Phase, PhaseSeconds, RolloutRecord
 from agentic.rollout.reward import score
@@ -122,7 +123,7 @@ async def _attempt(
             sealed = await proxy.seal(session_id)
         finally:
             await proxy.drop(session_id)
-    except ProxyError as error:
+    except (ProxyError, ProxyUnavailableError) as error:
         return _Attempt(Verdict(Outcome.INFRA, f"proxy: {type(error).__name__}: {error}"), trial)
     return _Attempt(decide(trial.facts, _capture(sealed)), trial, sealed)
 

@@ -147,6 +147,7 @@ class TrialRunner:
     async def _admitted(self, request: TrialRequest) -> TrialResult:
         async with self._slots:
             result = await self._bounded(request)
+        _forget_loggers(request.trial_id)
         if not _is_kept(result.facts, request.keep):
             shutil.rmtree(Path(request.trials_dir) / request.trial_id, ignore_errors=True)
         return result
@@ -197,6 +198,13 @@ def _quieten_harbor() -> None:
     """Before Harbor's first import: no telemetry, and no download of a price list (1.5 s, or a hang offline)."""
     os.environ["HARBOR_TELEMETRY"] = "0"
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+
+
+def _forget_loggers(trial_id: str) -> None:
+    """Harbor names eight loggers after each trial, and `logging` keeps every name for ever: about 10 KB a trial."""
+    names = logging.Logger.manager.loggerDict
+    for name in [name for name in names if f".{trial_id}." in f"{name}."]:
+        del names[name]
 
 
 def _harbor_config(request: TrialRequest) -> "TrialConfig":
