@@ -1,4 +1,5 @@
-"""Tokenizers whose ids have meaning: one id a byte, a few named special tokens, and merges only where a test wants them.
+"""Tokenizers whose ids have meaning: one id a byte, a few named special tokens, and merges only where a test wants
+them.
 
 They fake a trained vocabulary, nothing else: `tokenizers` does the work, and a folder has the files of a real model.
 """

@@ -1,22 +1,33 @@
 """Renderers, and the choice of one for a tokenizer."""
 
+from pathlib import Path
 from typing import Any
 
+from ..errors import RendererError
 from .base import HeldTurn, Renderer
 
 __all__ = ["HeldTurn", "Renderer", "make_renderer"]
 
 
 def make_renderer(tokenizer_or_path: Any) -> Renderer:
-    """The renderer for a Hugging Face folder (str or Path) or a tokenizer object of transformers.
+    """The renderer for a Hugging Face folder (str or Path), a model's name there, or a tokenizer object of
+    transformers.
 
     A family that the library `renderers` writes out by hand is rendered by it; everything else by its chat template.
     """
-    from pathlib import Path
-
+    from .library import find_library_renderer
     from .template import TemplateRenderer
     from .tokens import from_tokenizer, load_folder
 
-    if isinstance(tokenizer_or_path, str | Path):
-        return TemplateRenderer(*load_folder(Path(tokenizer_or_path)))
-    return TemplateRenderer(*from_tokenizer(tokenizer_or_path))
+    if not isinstance(tokenizer_or_path, str | Path):
+        tokenizer, files = from_tokenizer(tokenizer_or_path)
+        name = str(getattr(tokenizer_or_path, "name_or_path", ""))
+    elif Path(tokenizer_or_path).is_dir():
+        tokenizer, files = load_folder(Path(tokenizer_or_path))
+        name = str(tokenizer_or_path)
+    else:
+        named = find_library_renderer(str(tokenizer_or_path), None)
+        if named is None:
+            raise RendererError(f"{tokenizer_or_path} is neither a folder nor a model that `renderers` knows")
+        return named
+    return find_library_renderer(name, files) or TemplateRenderer(tokenizer, files)

@@ -1,0 +1,97 @@
+"""`python -m agentic.proxy`: a proxy in front of a vLLM server, until interrupted.
+
+Arguments are read before anything else is imported from the package's heavier parts, so `--help` is quick.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from . import ProxyError, ProxyServer, ProxySettings, make_renderer
+
+CONTROL_KEY_VARIABLE = "AGENTIC_PROXY_CONTROL_KEY"
+
+EXAMPLES = f"""examples:
+  vllm serve models/policy --logprobs-mode processed_logprobs --port 8000
+  python -m agentic.proxy --engine http://127.0.0.1:8000 --tokenizer models/policy
+  python -m agentic.proxy --engine http://127.0.0.1:8000 --tokenizer models/policy --port 8100 --control-port 8101 \\
+      --journal journal --fsync
+
+prints one line of JSON with agent_url, control_url and, unless {CONTROL_KEY_VARIABLE} gives it, control_key; then
+  curl -H "Authorization: Bearer $KEY" $CONTROL_URL/sessions -d '{{"session_id": "r1", "sampling": {{"temperature": 1,
+      "max_tokens": 256}}, "max_prompt_tokens": 1024, "max_response_tokens": 4096, "max_calls": 30}}'
+gives the base URL and key for an agent, and POST $CONTROL_URL/sessions/r1/seal what was captured.
+"""
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m agentic.proxy",
+        description="Record agents' LLM calls token-exactly, in front of a vLLM server.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--engine", required=True, help="base URL of a vLLM server")
+    parser.add_argument("--tokenizer", required=True, help="Hugging Face folder of the served model")
+    parser.add_argument("--model", help="model name that the engine expects (default: its only one)")
+    parser.add_argument("--policy-version", type=int, default=0, help="version recorded for each token (default: 0)")
+    parser.add_argument("--host", default="127.0.0.1", help="address for agents (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=0, help="port for agents (default: a free one)")
+    parser.add_argument("--advertised-host", help="host name that agents are told (default: --host)")
+    parser.add_argument("--control-host", default="127.0.0.1", help="address for the control side (default: 127.0.0.1)")
+    parser.add_argument("--control-port", type=int, default=0, help="port for the control side (default: a free one)")
+    parser.add_argument("--unix-socket", type=Path, help="socket file for agents in sandboxes")
+    parser.add_argument("--journal", type=Path, help="folder for the journal (default: memory only)")
+    parser.add_argument("--fsync", action="store_true", help="answer only after the journal is on disk")
+    return parser.parse_args(arguments)
+
+
+async def serve(options: argparse.Namespace) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    from .engines.vllm_http import VllmHttpEngine
+
+    settings = ProxySettings(
+        host=options.host,
+        port=options.port,
+        advertised_host=options.advertised_host,
+        control_host=options.control_host,
+        control_port=options.control_port,
+        unix_socket=options.unix_socket,
+        journal_directory=options.journal,
+        journal_fsync=options.fsync,
+    )
+    given_key = os.environ.get(CONTROL_KEY_VARIABLE)
+    engine = VllmHttpEngine(options.engine, options.model, options.policy_version)
+    server = ProxyServer(settings, engine, make_renderer(options.tokenizer), control_key=given_key)
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    await server.start()
+    try:
+        where = {"agent_url": server.agent_url, "control_url": server.control_url}
+        shown = where if given_key else where | {"control_key": server.control_key}
+        sys.stdout.write(json.dumps(shown) + "\n")
+        sys.stdout.flush()
+        await stopping.wait()
+    finally:
+        await server.stop()
+
+
+def main() -> int:
+    """Run; 78 for bad input, as the project's steps do."""
+    options = parse_arguments(sys.argv[1:])
+    try:
+        asyncio.run(serve(options))
+    except (ProxyError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 78
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

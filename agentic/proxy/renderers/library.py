@@ -1,0 +1,108 @@
+"""Families that the library `renderers` (PyPI) writes out by hand, such as Qwen3: its rendering, bridging and parsing.
+
+The library's bridge promises to return the held ids unchanged with the new ones after them; that is checked here, and
+anything else is a fork. Families are known by their name on Hugging Face. A local folder has no such name, so a folder
+named like one (`Qwen3-4B`) counts only if the library renders a probe exactly as the folder's own template does.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..conversation import THINK_END, Json, Message, ToolCall, as_template_dicts
+from ..errors import RendererError
+from .base import HeldTurn
+from .jinja import ChatTemplate
+from .tokens import TokenizerFiles
+
+
+class LibraryRenderer:
+    """The proxy's protocol over one of the library's renderers."""
+
+    def __init__(self, renderer: Any, tokenizer: Any) -> None:
+        self._renderer = renderer
+        self._tokenizer = tokenizer
+        self._stops = tuple(int(token) for token in renderer.get_stop_token_ids())
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """What the family stops at."""
+        return self._stops
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int]:
+        """Ids of the whole conversation."""
+        specs = _tool_specs(tools)
+        return list(self._renderer.render_ids(as_template_dicts(messages), tools=specs, add_generation_prompt=True))
+
+    def bridge(self, held: HeldTurn, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int] | None:
+        """Ids after the held ones, or None where the library cannot promise them."""
+        prompt, completion = list(held.prompt_ids), list(held.completion_ids)
+        new = as_template_dicts(messages[held.messages :])
+        bridged = self._renderer.bridge_to_next_turn(prompt, completion, new, tools=_tool_specs(tools))
+        if bridged is None:
+            return None
+        ids = list(bridged.token_ids)
+        count = len(prompt) + len(completion)
+        return ids[count:] if ids[:count] == prompt + completion else None
+
+    def parse(self, completion_ids: Sequence[int], tools: Sequence[Json] | None) -> Message:
+        """Text, thinking and tool calls; if any call is malformed, all of the text stays text."""
+        parsed = self._renderer.parse_response(list(completion_ids), tools=_tool_specs(tools))
+        reasoning = parsed.reasoning_content or None
+        if parsed.tool_calls and (not tools or any(call.status != "ok" for call in parsed.tool_calls)):
+            text = self._tokenizer.decode(list(completion_ids), skip_special_tokens=True)
+            return Message("assistant", text.rsplit(THINK_END, 1)[-1], reasoning=reasoning)
+        calls = tuple(_tool_call(number, call) for number, call in enumerate(parsed.tool_calls))
+        return Message("assistant", parsed.content, tool_calls=calls, reasoning=reasoning)
+
+    def token_text(self, token_id: int) -> str:
+        """One token as text."""
+        return str(self._tokenizer.decode([token_id]))
+
+
+def find_library_renderer(name_or_path: str, files: TokenizerFiles | None) -> LibraryRenderer | None:
+    """The library's renderer for a model, or None if it has none that is right for this template."""
+    from renderers.base import MODEL_RENDERER_MAP
+
+    family = MODEL_RENDERER_MAP.get(name_or_path)
+    if family is not None:
+        return _build(name_or_path, family)
+    tail = Path(name_or_path).name
+    likely = next((value for name, value in MODEL_RENDERER_MAP.items() if name.rpartition("/")[2] == tail), None)
+    if likely is None or files is None:
+        return None
+    found = _build(name_or_path, likely)
+    return found if _agrees(found, files) else None
+
+
+def _build(name_or_path: str, family: str) -> LibraryRenderer:
+    import renderers
+    from renderers.base import load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(name_or_path)
+    except (OSError, ValueError) as error:
+        raise RendererError(f"cannot load the tokenizer of {name_or_path}: {error}") from error
+    return LibraryRenderer(renderers.create_renderer(tokenizer, renderers.config_from_name(family)), tokenizer)
+
+
+def _agrees(renderer: LibraryRenderer, files: TokenizerFiles) -> bool:
+    probe = [
+        Message("system", "Be brief."),
+        Message("user", "One?"),
+        Message("assistant", "1"),
+        Message("user", "Two?"),
+    ]
+    text = ChatTemplate(files.chat_template, files.special_tokens).text(as_template_dicts(probe), None, generate=True)
+    return "".join(renderer.token_text(token) for token in renderer.render(probe, None)) == text
+
+
+def _tool_call(number: int, call: Any) -> ToolCall:
+    arguments = call.arguments
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    return ToolCall(call.id or f"call_{number}", call.name, text)
+
+
+def _tool_specs(tools: Sequence[Json] | None) -> list[Json] | None:
+    return list(tools) if tools else None
