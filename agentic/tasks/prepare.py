@@ -1,0 +1,126 @@
+"""Makes a data set folder from settings: tasks, parquet files, manifest.
+
+    <out>/manifest.json  tasks/<task id>/  train.parquet  validation/<split>.parquet
+
+The folder appears by one rename, complete, or not at all. Made again with the same settings it is left as it is; with
+other settings it is replaced. Downloads are kept beside it until it is complete, so that a second try goes on.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from agentic.tasks import splits
+from agentic.tasks.harbor_format import TaskFolder, write_task
+from agentic.tasks.manifest import MANIFEST, Manifest, hash_recipe, hash_tree, read_manifest
+from agentic.tasks.parquet import make_row, write_rows
+from agentic.tasks.settings import DataSettings, FolderData, MutationData, RowsData, SweBenchData
+
+type OnProgress = Callable[[int, int, str], None]
+"""Called with (done, total, message)."""
+
+
+class DataSummary(BaseModel):
+    """What `prepare` made or found."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    counts: dict[str, int]
+    """Split → tasks."""
+    content_sha256: str
+    seconds: float
+    reused: bool
+    """True when the folder was there already."""
+
+
+def prepare(settings: DataSettings, out: Path, on_progress: OnProgress) -> DataSummary:
+    """Make `out`, or find that it is there already."""
+    started = time.monotonic()
+    digest = hash_recipe(settings, Path(__file__).parent)
+    found = read_manifest(out)
+    if found is not None and found.recipe_sha256 == digest:
+        return _summarize(found, started, reused=True)
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    tasks = _collect(settings, out.with_name(f".{out.name}.download"), on_progress)
+    manifest = _write(settings, digest, tasks, partial, on_progress)
+    _publish(partial, out)
+    shutil.rmtree(out.with_name(f".{out.name}.download"), ignore_errors=True)
+    return _summarize(manifest, started, reused=False)
+
+
+def _collect(settings: DataSettings, download: Path, on_progress: OnProgress) -> Mapping[str, list[TaskFolder]]:
+    match settings:
+        case MutationData():
+            from agentic.tasks.mutation.splits import make_splits
+
+            return make_splits(settings)
+        case FolderData():
+            from agentic.tasks.folder import read_folder
+
+            return read_folder(settings)
+        case SweBenchData():
+            from agentic.tasks.swebench import download_tasks
+
+            return download_tasks(settings, download, on_progress)
+        case RowsData():
+            from agentic.tasks.rows import read_source_rows
+
+            return read_source_rows(settings)
+
+
+def _write(
+    settings: DataSettings,
+    digest: str,
+    tasks: Mapping[str, list[TaskFolder]],
+    folder: Path,
+    on_progress: OnProgress,
+) -> Manifest:
+    total, done = sum(map(len, tasks.values())), 0
+    for split, members in tasks.items():
+        source = f"{settings.name}/{split}"
+        rows = [make_row(source, split, i, task.task_id, task.instruction) for i, task in enumerate(members)]
+        target = folder / "train.parquet" if split == splits.TRAIN else folder / "validation" / f"{split}.parquet"
+        if rows:
+            write_rows(rows, target)
+        for task in members:
+            write_task(task, folder / "tasks" / task.task_id)
+            done += 1
+            if done % 64 == 0 or done == total:
+                on_progress(done, total, f"wrote {done} of {total} tasks")
+    manifest = Manifest(
+        name=settings.name,
+        source=settings.source,
+        recipe_sha256=digest,
+        seed=settings.seed,
+        counts={split: len(members) for split, members in tasks.items()},
+        splits={split: [task.task_id for task in members] for split, members in tasks.items()},
+        content_sha256=hash_tree(folder / "tasks"),
+    )
+    (folder / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
+    return manifest
+
+
+def _publish(partial: Path, out: Path) -> None:
+    """One rename; a data set of other settings steps aside first and is deleted last."""
+    old = out.with_name(f".{out.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if out.exists():
+        out.rename(old)
+    partial.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _summarize(manifest: Manifest, started: float, *, reused: bool) -> DataSummary:
+    return DataSummary(
+        name=manifest.name,
+        counts=manifest.counts,
+        content_sha256=manifest.content_sha256,
+        seconds=round(time.monotonic() - started, 3),
+        reused=reused,
+    )

@@ -1,0 +1,62 @@
+"""SWE-bench Verified through Harbor's download command.
+
+The command is run until every task is there; what arrived stays in the download folder between attempts and between
+steps, so a second try fetches what is missing only. A task counts when its folder is a whole Harbor task.
+"""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentic.tasks.errors import DataError, DownloadIncomplete
+from agentic.tasks.folder import split_tasks
+from agentic.tasks.harbor_format import CONFIG, INSTRUCTION, TEST, TaskFolder, read_task
+from agentic.tasks.prepare import OnProgress
+from agentic.tasks.settings import SweBenchData
+
+
+def download_tasks(settings: SweBenchData, folder: Path, on_progress: OnProgress) -> dict[str, list[TaskFolder]]:
+    """Split → tasks, once all of them are there."""
+    if settings.train >= settings.tasks:
+        raise DataError(f"data.train is {settings.train} of data.tasks {settings.tasks}: leave tasks to validate on")
+    folder.mkdir(parents=True, exist_ok=True)
+    reason = "nothing was run"
+    for attempt in range(1, settings.attempts + 1):
+        found = _whole_tasks(folder)
+        on_progress(len(found), settings.tasks, f"{len(found)} of {settings.tasks} tasks")
+        if len(found) >= settings.tasks:
+            break
+        reason = _run(settings, folder)
+        found = _whole_tasks(folder)
+        on_progress(len(found), settings.tasks, f"{len(found)} of {settings.tasks} tasks after attempt {attempt}")
+    if len(found) < settings.tasks:
+        raise DownloadIncomplete(f"{settings.tasks - len(found)} of {settings.tasks} tasks are missing ({reason})")
+    if len(found) > settings.tasks:
+        raise DataError(f"{len(found)} tasks arrived, data.tasks says {settings.tasks}: set it to what is right")
+    tasks = {path.name: read_task(path) for path in found}
+    return split_tasks(tasks, settings.tasks - settings.train, settings.seed)
+
+
+def _run(settings: SweBenchData, folder: Path) -> str:
+    """One run of the command; what it says at the end, in one line, in case tasks are still missing."""
+    command = [*settings.command, "--output-dir", str(folder)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=settings.timeout_seconds, check=False
+        )
+    except FileNotFoundError as error:
+        raise DataError(f"data.command {settings.command[0]!r} was not found: install it or set the command") from error
+    except subprocess.TimeoutExpired:
+        return f"the command took longer than {settings.timeout_seconds:.0f} s"
+    lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
+    return f"exit {done.returncode}: {lines[-1][:200]}"
+
+
+def _whole_tasks(folder: Path) -> Sequence[Path]:
+    """Task folders below the download folder, which the command may have put into one of the data set's name."""
+    whole = [
+        path.parent
+        for path in sorted(folder.rglob(CONFIG))
+        if (path.parent / INSTRUCTION).is_file() and (path.parent / TEST).is_file()
+    ]
+    return list({path.name: path for path in whole}.values())
