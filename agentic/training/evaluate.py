@@ -133,7 +133,7 @@ async def _measure(
 
     on_progress(0, len(tasks), f"starting vLLM for {name}")
     log = job.run_dir / "logs" / "engine.log"
-    threads = trainer_threads(job)
+    threads = trainer_threads(job.train)
     async with serve(policy, job.train, run_id=job.run_id, threads=threads, log=log) as url:
         engine = VllmHttpEngine(url, model="policy")
         try:

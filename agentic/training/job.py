@@ -24,6 +24,7 @@ from agentic.training.errors import TrainingError, TrainingInterrupted
 from agentic.training.jobs import TrainJob, TrainSummary
 from agentic.training.overrides import JobPaths, verl_overrides
 from agentic.training.progress import describe, read_curve
+from agentic.training.settings import RaySettings, TrainSettings
 from agentic.training.sizing import read_shape, resolve
 
 OnProgress = Callable[[int, int, str], None]
@@ -72,27 +73,34 @@ def prepare(job: TrainJob) -> Launch:
     )
     resuming = checkpoints.latest_step(job.checkpoint_dir) is not None
     arguments = verl_overrides(job.train, sizing, paths, run_id=job.run_id, resuming=resuming)
-    threads = trainer_threads(job)
     environment = trainer_environment(
         job.run_id,
         device=job.train.device,
-        threads=threads,
+        threads=trainer_threads(job.train),
         rollout_config=rollout_config,
         metrics=metrics.attempt_file(job.run_dir),
     )
-    head = cpu_environment(threads) if job.train.device == "cpu" else {}
-    address = ray_cluster.ensure(job.run_id, job.ray, job.run_dir, head, job.train.gpus_per_node)
+    address = ensure_cluster(job.run_id, job.run_dir, job.ray, job.train)
     arguments.append(f"+ray_kwargs.ray_init.address={address}")
-    variables = {name: value for name, value in environment.items() if name not in head}
-    arguments += [f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}='{value}'" for name, value in variables.items()]
+    arguments += [f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}='{value}'" for name, value in environment.items()]
     logs = job.run_dir / "logs"
     logs.mkdir(exist_ok=True)
     return Launch(arguments, environment, logs / "trainer.log")
 
 
-def trainer_threads(job: TrainJob) -> int:
+def ensure_cluster(run_id: str, run_dir: Path, ray: RaySettings, train: TrainSettings) -> str:
+    """The address of the run's Ray head on this machine, started if it does not answer.
+
+    Raises:
+        TransientError: Ray did not start.
+    """
+    environment = cpu_environment(trainer_threads(train)) if train.device == "cpu" else {}
+    return ray_cluster.ensure(run_id, ray, run_dir, environment, train.gpus_per_node)
+
+
+def trainer_threads(train: TrainSettings) -> int:
     """OpenMP threads of a process; more than two buy nothing for models that fit a CPU."""
-    return job.train.threads or min(2, os.cpu_count() or 1)
+    return train.threads or min(2, os.cpu_count() or 1)
 
 
 def summarise(job: TrainJob) -> TrainSummary:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import transfer_queue
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agentic.rollout.records import token_digest
 
@@ -70,5 +71,5 @@ class AuditedReplayBuffer(ReplayBuffer):  # type: ignore[misc]
             changed = torch.zeros_like(row)
             changed[-1] = permuted[key.rpartition("_")[0]]
             rows.append(changed)
-        fields = {"rm_scores": torch.nested.as_nested_tensor(rows, layout=torch.jagged)}
+        fields = list_of_dict_to_tensordict([{"rm_scores": row} for row in rows])
         transfer_queue.kv_batch_put(keys=keys, partition_id="train", fields=fields)
