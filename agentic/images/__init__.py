@@ -1,0 +1,1 @@
+"""Images of a task set: which are needed, and building them on this machine."""

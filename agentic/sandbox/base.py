@@ -1,0 +1,121 @@
+"""What a sandbox promises, whoever provides it.
+
+A provider hands out sandboxes; a sandbox runs commands and moves files. Promises to callers:
+- a command that ends, fails, is killed or times out yields an `ExecResult`; a sandbox that died or cannot be reached
+  raises `SandboxLostError`, and then every later call does;
+- a timed-out command is killed with everything it started; what earlier commands left in the background lives on;
+- captured output is bounded while it streams;
+- files arrive byte for byte, with modes and symbolic links; nothing inside can make a transfer touch another path of
+  the host than the one named;
+- `release` and `close` may be repeated.
+One contract suite runs against every implementation, the double in `memory.py` included.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from agentic.sandbox.rootfs import Rootfs
+
+TIMEOUT_EXIT_CODE = 124
+"""The exit code of a result with `timed_out`, as coreutils' `timeout` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """How a command ended."""
+
+    exit_code: int
+    """128 + n when signal n killed it; 124 when it ran out of time; 126 when it could not be started as asked."""
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    truncated: bool = False
+    """Whether the middle of either output was left out."""
+
+    @property
+    def text(self) -> str:
+        """Standard output for people: bytes that are no UTF-8 are replaced."""
+        return self.stdout.decode(errors="replace")
+
+    @property
+    def error_text(self) -> str:
+        """Standard error for people."""
+        return self.stderr.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """What to start."""
+
+    run_id: str
+    sandbox_id: str
+    """Unique within the run; letters, digits, `.`, `_` and `-`."""
+    rootfs: Rootfs
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the image's environment for every command."""
+    workdir: str | None = None
+    """Where commands start; None is the image's."""
+    memory_mb: int | None = None
+    """Lower or higher than the settings', for this sandbox."""
+    cpus: float | None = None
+    """Lower or higher than the settings', for this sandbox."""
+    sockets: Mapping[Path, str] = field(default_factory=dict)
+    """Unix sockets of the host, each with its path inside: the only network there is. The socket is made connectable
+    for every user; the folder that holds it guards it on the host."""
+    writable_layer: Path | None = None
+    """An empty folder of the host that receives what is written, for image builds; None is scratch space."""
+
+
+Command = str | Sequence[str]
+"""A line for the shell, or the words of a program."""
+
+
+class Sandbox(Protocol):
+    """One running sandbox."""
+
+    @property
+    def spec(self) -> SandboxSpec: ...
+
+    async def exec(
+        self,
+        command: Command,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+        user: str | int | None = None,
+        stdin: bytes = b"",
+    ) -> ExecResult:
+        """Run to the end. Cancelling the call kills the command. `user` defaults to the image's."""
+        ...
+
+    async def upload(self, source: Path, target: str) -> None:
+        """Copy a file to the path `target`, or a folder's contents into the folder `target`, making parents."""
+        ...
+
+    async def download(self, source: str, target: Path) -> None:
+        """Copy a file to the path `target`, or a folder's contents into the folder `target`, making parents."""
+        ...
+
+    async def release(self) -> None:
+        """End every process and forget what was written. May be repeated, also after the sandbox was lost."""
+        ...
+
+
+class SandboxProvider(Protocol):
+    """Starts sandboxes; shared by all of a process."""
+
+    async def acquire(self, spec: SandboxSpec) -> Sandbox:
+        """Start one. Raises SandboxStartError when it failed and left nothing behind."""
+        ...
+
+    async def sweep(self, run_id: str) -> int:
+        """Remove what dead owners left of this run and say how many sandboxes that were. May be repeated, and run
+        beside others: sandboxes of living owners and of other runs are not touched."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything that is still running. May be repeated."""
+        ...

@@ -1,0 +1,152 @@
+"""The state that the spawner keeps: sandboxes, and commands running in them; how each ends.
+
+A command ends when its own process ends, however many background processes it leaves; those keep their output pipes,
+which are drained and thrown away so that they don't block or break. Killing a command kills its cgroup, which is all
+that it started, however detached; without cgroups, its session and descendants.
+"""
+
+# The spawner stays small: pathlib is a megabyte and milliseconds.
+# ruff: noqa: PTH106, PTH110, PTH123, PTH208
+
+import contextlib
+import os
+import signal
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentic.sandbox.local.spawner import syscalls
+from agentic.sandbox.local.spawner.output import Capture
+
+KILL_ROUNDS = 200
+"""Passes over a cgroup's processes when they cannot be killed in one go; each pass kills all that it sees, and no new
+one can be made, so that two are enough unless the kernel is slow to reap."""
+
+PF_EXITING = 0x4
+"""Of the flags in /proc/PID/stat."""
+
+
+@dataclass
+class RunningSandbox:
+    """A sandbox between its start and its end."""
+
+    name: str
+    request: dict[str, Any]
+    monitor_pid: int
+    monitor_pidfd: int
+    has_monitor: bool = True
+    init_pid: int = 0
+    init_pidfd: int = -1
+    commands: dict[int, "RunningCommand"] = field(default_factory=dict)
+    leftover_cgroups: list[str] = field(default_factory=list)
+    drains: set[int] = field(default_factory=set)
+    release_ids: list[int] = field(default_factory=list)
+    sequence: int = 0
+
+    def kill(self) -> None:
+        """Kill process 1, and with it all inside; the monitor ends then too. Without a process 1, the monitor."""
+        syscalls.send_signal(self.init_pidfd if self.init_pidfd >= 0 else self.monitor_pidfd, signal.SIGKILL)
+
+    def is_alive(self) -> bool:
+        """Whether process 1 neither has ended nor is about to: its processes are killed before it is gone itself."""
+        return is_running(self.init_pid)
+
+
+@dataclass
+class RunningCommand:
+    """A command between its fork and its report."""
+
+    request_id: int
+    sandbox: RunningSandbox
+    pid: int
+    pidfd: int
+    cgroup: str | None
+    stdout: Capture
+    stderr: Capture
+    outputs: dict[int, Capture]
+    errors: int
+    deadline: float
+    stdin: int = -1
+    to_write: memoryview = field(default_factory=lambda: memoryview(b""))
+    timed_out: bool = False
+
+    def time_out(self) -> None:
+        """Kill it because its time is up; it reports so when it has ended."""
+        self.timed_out = True
+        self.deadline = float("inf")
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the command and all that it started."""
+        if self.cgroup is not None:
+            kill_cgroup(self.cgroup)
+        else:
+            kill_session(self.pid)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists, and is not ending."""
+    try:
+        with open(f"/proc/{pid}/stat") as handle:
+            fields = handle.read().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX" and not int(fields[6]) & PF_EXITING
+
+
+def kill_cgroup(folder: str) -> None:
+    """Kill every process in a cgroup, even one that forks as fast as it can."""
+    if os.path.exists(folder + "/cgroup.kill"):
+        _write(folder + "/cgroup.kill", "1")
+        return
+    with contextlib.suppress(OSError):
+        _write(folder + "/pids.max", "0")
+    for _ in range(KILL_ROUNDS):
+        with open(folder + "/cgroup.procs") as handle:
+            pids = [int(line) for line in handle if is_running(int(line))]
+        if not pids:
+            return
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def kill_session(leader: int) -> None:
+    """Kill the session that a command leads and whatever descends from it."""
+    doomed = {leader}
+    for _ in range(KILL_ROUNDS):
+        found = {pid for pid, parent, session in _all_processes() if session == leader or parent in doomed} | {leader}
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if found <= doomed:
+            return
+        doomed |= found
+
+
+def _all_processes() -> list[tuple[int, int, int]]:
+    """Process, parent, session, for all that still run."""
+    rows = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as handle:
+            state, parent, _, session = handle.read().rpartition(")")[2].split()[:4]
+            if state not in "ZX":
+                rows.append((int(name), int(parent), int(session)))
+    return rows
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as handle:
+        handle.write(text)
+
+
+def remove_cgroup(folder: str) -> bool:
+    """Remove an empty cgroup; False while something is in it."""
+    try:
+        os.rmdir(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
