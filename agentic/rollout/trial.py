@@ -117,8 +117,9 @@ class TrialControl(Protocol):
 class TrialRunner:
     """Runs trials in this process, at most `concurrency` at once."""
 
-    def __init__(self, concurrency: int) -> None:
+    def __init__(self, concurrency: int, cleanup_seconds: float = CLEANUP_SECONDS) -> None:
         _quieten_harbor()
+        self._cleanup_seconds = cleanup_seconds
         self._slots = asyncio.Semaphore(concurrency)
         self._creating = asyncio.Lock()
         self._running: dict[str, asyncio.Task[TrialResult]] = {}
@@ -160,7 +161,7 @@ class TrialRunner:
             if trial.done():
                 return trial.result()
         finally:
-            await _end(trial, request.trial_id)
+            await _end(trial, request.trial_id, self._cleanup_seconds)
         return TrialResult(
             request.trial_id,
             TrialFacts(deadline_passed=True, message=f"cut after {request.deadline_seconds:g} s"),
@@ -227,14 +228,14 @@ def _harbor_config(request: TrialRequest) -> "TrialConfig":
     )
 
 
-async def _end(trial: "asyncio.Task[TrialResult]", trial_id: str) -> None:
+async def _end(trial: "asyncio.Task[TrialResult]", trial_id: str, cleanup_seconds: float) -> None:
     """Cancel what still runs and wait until its sandbox has stopped, or give it up."""
     if trial.done():
         return
     trial.cancel()
-    await asyncio.wait({trial}, timeout=CLEANUP_SECONDS)
+    await asyncio.wait({trial}, timeout=cleanup_seconds)
     if not trial.done():
-        _log.error("trial %s did not stop its sandbox within %g s: left to the sweeper", trial_id, CLEANUP_SECONDS)
+        _log.error("trial %s did not stop its sandbox within %g s: left to the sweeper", trial_id, cleanup_seconds)
 
 
 def _result(trial_id: str, harbor: "HarborResult", total_seconds: float) -> TrialResult:
