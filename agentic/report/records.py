@@ -57,6 +57,13 @@ class RolloutRecord(Record):
     infra_reason: str | None = None
     """Why the last attempt was lost, when it was."""
     seconds: RolloutSeconds | None = None
+    checkpoint: str | None = None
+    """Which policy an evaluation measured."""
+
+    @property
+    def group(self) -> str:
+        """What its outcome is counted under: the phase, and in an evaluation the policy too."""
+        return self.phase if self.checkpoint is None else f"{self.phase} {self.checkpoint.rpartition('/')[2]}"
 
     @property
     def is_graded(self) -> bool:

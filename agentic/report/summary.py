@@ -116,7 +116,7 @@ class Summary(_Figures):
     step_seconds: dict[str, tuple[Point, ...]]
     """Parts of each training step, and `testing` beside it."""
     outcomes: dict[str, dict[str, int]]
-    """Rollouts by phase and outcome."""
+    """Rollouts by phase and outcome; an evaluation's by policy as well."""
     infra_reasons: dict[str, int]
     """Lost attempts of all phases by reason."""
     rollout_seconds: dict[str, float]
@@ -258,7 +258,7 @@ def _step_seconds(metrics: Sequence[StepMetrics]) -> dict[str, tuple[Point, ...]
 def _outcomes(records: Iterable[RolloutRecord]) -> dict[str, dict[str, int]]:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for record in records:
-        counts[record.phase][record.outcome] += 1
+        counts[record.group][record.outcome] += 1
     return {phase: {outcome: counted[outcome] for outcome in OUTCOMES} for phase, counted in counts.items()}
 
 

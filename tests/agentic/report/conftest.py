@@ -149,7 +149,11 @@ def write_rollouts(run: Path, dice: random.Random, *, learns: bool) -> None:
     write_lines(run / "rollouts/validation.jsonl", validation)
     write_lines(
         run / "rollouts/evaluate.jsonl",
-        [rollout("evaluate", STEPS, index, split, "solved") for split in SPLITS for index in range(TASKS)],
+        [
+            rollout("evaluate", STEPS, index, split, "solved") | {"checkpoint": f"checkpoints/global_step_{STEPS}"}
+            for split in SPLITS
+            for index in range(TASKS)
+        ],
     )
 
 
@@ -162,7 +166,7 @@ def write_evaluation(run: Path, *, learns: bool) -> None:
             sides[side] = {"resolved": resolved, "graded": TASKS, "infra": 0, "rate": resolved / TASKS}
         splits[split] = sides
     evaluation = {
-        "checkpoint": f"runs/{run.name}/checkpoints/global_step_{STEPS}",
+        "checkpoint": f"checkpoints/global_step_{STEPS}",
         "checkpoint_step": STEPS,
         "seconds": 95.0,
         "splits": splits,

@@ -54,6 +54,10 @@ def test_every_lost_attempt_is_counted_with_its_reason(summary: Summary) -> None
     assert summary.outcomes["train"]["infra"] == 1
 
 
+def test_an_evaluations_rollouts_are_counted_under_their_policy(summary: Summary) -> None:
+    assert list(summary.outcomes) == ["train", "validation", "evaluate global_step_12"]
+
+
 def test_validation_is_verls_resolve_rate_and_rests_on_the_records(summary: Summary) -> None:
     curve = summary.validation["repair/same-template"]
     assert list(summary.validation) == ["repair/same-template", "repair/new-template"]
