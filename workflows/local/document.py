@@ -152,6 +152,7 @@ class Template(Part):
     node_selector: Any = None
     tolerations: Any = None
     service_account_name: str | None = None
+    pod_spec_patch: str | None = None
 
     @property
     def command(self) -> Container | None:

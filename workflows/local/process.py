@@ -14,8 +14,8 @@ from pathlib import Path
 RUN_VARIABLE = "AGENTIC_RUN_ID"
 """Marks every process of a run."""
 
-GRACE_SECONDS = 15.0
-"""Between asking a step to end and killing it: Ray and vLLM need about ten to stop their own children."""
+GRACE_SECONDS = 30.0
+"""Between asking a step to end and killing it; the training job gives verl twenty of these to stop its actors."""
 
 
 async def run_process(

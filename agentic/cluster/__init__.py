@@ -1,0 +1,1 @@
+"""Kubernetes: settings, and later the objects that a run needs in a cluster."""

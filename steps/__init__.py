@@ -1,0 +1,1 @@
+"""The steps of the workflow, one module each: an input model, an output model, `run`, and `python -m steps.NAME`."""

@@ -1,0 +1,51 @@
+"""The exit handler: ends what a run may have left, by its id. Safe to run at any time, and again."""
+
+import asyncio
+from typing import Any, ClassVar
+
+from agentic.sandbox.settings import SandboxSettings
+from steps import contract
+from steps.command import main
+from steps.contract import Step, StepInput, StepOutput
+
+
+class CleanupInput(StepInput):
+    """The run whose leftovers go."""
+
+    STEP: ClassVar[str] = "cleanup"
+    REPLAYED: ClassVar[bool] = False
+    EXAMPLE: ClassVar[dict[str, Any]] = {"run_id": "try", "sandbox": {"provider": "bubblewrap"}}
+
+    sandbox: SandboxSettings
+    """Whose sandboxes are looked for."""
+    status: str = "unknown"
+    """How the workflow ended, for the record."""
+
+
+class CleanupOutput(StepOutput):
+    """What was found."""
+
+    processes: int
+    """Ray processes that were ended."""
+    sandboxes: int
+    """Sandboxes that were ended."""
+
+
+def run(inputs: CleanupInput) -> CleanupOutput:
+    """End the run's Ray cluster and its sandboxes."""
+    return contract.execute(inputs, _clean, CleanupOutput)
+
+
+def _clean(inputs: CleanupInput, step: Step) -> CleanupOutput:
+    from agentic.sandbox.local import make_provider
+    from agentic.training import ray_cluster
+
+    run_id = step.workspace.run_id
+    processes = ray_cluster.stop(run_id, step.workspace.run_dir)
+    sandboxes = asyncio.run(make_provider(inputs.sandbox, step.workspace.store_dir).sweep(run_id))
+    step.progress(1, 1, f"{processes} processes and {sandboxes} sandboxes ended")
+    return CleanupOutput(processes=processes, sandboxes=sandboxes)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(CleanupInput, run))

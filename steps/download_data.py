@@ -1,0 +1,64 @@
+"""Makes the data set: tasks in Harbor's format, their split, and the parquet files that verl reads."""
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from agentic.tasks.settings import DataSettings
+from steps import contract
+from steps.command import main
+from steps.contract import Step, StepInput, StepOutput
+
+
+class DownloadDataInput(StepInput):
+    """Which tasks, and into how many parts their images are divided."""
+
+    STEP: ClassVar[str] = "download-data"
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "run_id": "try",
+        "data": {"source": "mutation", "train": 16, "same_template": 4, "new_template": 2},
+        "shards": 2,
+    }
+
+    data: DataSettings
+    """The tasks and their split."""
+    shards: int = Field(ge=1, le=64)
+    """Parts of the fan-out that builds images; fewer when there are fewer tasks."""
+
+
+class DownloadDataOutput(StepOutput):
+    """The data set's place and size."""
+
+    data_dir: str
+    """Folder of the data set."""
+    tasks: int
+    """Tasks in all splits."""
+    shards: list[str]
+    """`0/4`, `1/4`, ...: the items of the fan-out."""
+
+    def artifacts(self) -> list[str]:
+        return [f"{self.data_dir}/manifest.json", f"{self.data_dir}/train.parquet"]
+
+
+def run(inputs: DownloadDataInput) -> DownloadDataOutput:
+    """Make the data set, or find that it is there."""
+    return contract.execute(inputs, _download, DownloadDataOutput)
+
+
+def _download(inputs: DownloadDataInput, step: Step) -> DownloadDataOutput:
+    from agentic.tasks.prepare import prepare
+
+    out = step.workspace.root / "datasets" / inputs.data.name
+    out.parent.mkdir(parents=True, exist_ok=True)
+    summary = prepare(inputs.data, out, step.progress)
+    tasks = sum(summary.counts.values())
+    counts = ", ".join(f"{split} {count}" for split, count in summary.counts.items())
+    step.progress(tasks, tasks, f"{counts}{' (there already)' if summary.reused else ''}")
+    shards = min(inputs.shards, tasks)
+    return DownloadDataOutput(
+        data_dir=step.workspace.relative(out), tasks=tasks, shards=[f"{index}/{shards}" for index in range(shards)]
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(DownloadDataInput, run))

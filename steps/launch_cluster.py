@@ -1,0 +1,49 @@
+"""Starts the Ray cluster of one machine, or finds it running. `train` and `evaluate` ensure it as well."""
+
+from typing import Any, ClassVar
+
+from agentic.training.settings import RaySettings, TrainSettings
+from steps import contract
+from steps.command import main
+from steps.contract import Step, StepInput, StepOutput
+
+
+class LaunchClusterInput(StepInput):
+    """The cluster's size."""
+
+    STEP: ClassVar[str] = "launch-cluster"
+    REPLAYED: ClassVar[bool] = False
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "run_id": "try",
+        "ray": {"cpus": 4},
+        "train": {"device": "cpu", "gpus_per_node": 1},
+    }
+
+    ray: RaySettings
+    """CPUs and shared memory of the head."""
+    train: TrainSettings
+    """Device and GPUs."""
+
+
+class LaunchClusterOutput(StepOutput):
+    """Where it answers."""
+
+    address: str
+    """Host and port of the head."""
+
+
+def run(inputs: LaunchClusterInput) -> LaunchClusterOutput:
+    """Start Ray, or find it running."""
+    return contract.execute(inputs, _launch, LaunchClusterOutput)
+
+
+def _launch(inputs: LaunchClusterInput, step: Step) -> LaunchClusterOutput:
+    from agentic.training.job import ensure_cluster
+
+    address = ensure_cluster(step.workspace.run_id, step.workspace.run_dir, inputs.ray, inputs.train)
+    step.progress(1, 1, f"Ray answers at {address}")
+    return LaunchClusterOutput(address=address)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(LaunchClusterInput, run))

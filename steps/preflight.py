@@ -1,0 +1,109 @@
+"""Finds what would make a later step fail, before anything is downloaded.
+
+Every problem is printed, one line each. It ends with 78 when one of them stays until somebody acts, with 75 when all of
+them may pass, and it is also the step that writes the run's settings into its folder. In a cluster the rooms' checks of
+this machine (sandbox programs, memory) do not apply: the pod that runs preflight is not the one that trains.
+"""
+
+import sys
+from typing import Any, ClassVar
+
+from agentic.cluster.settings import MachineSettings
+from agentic.errors import PermanentError, Problem, TransientError
+from agentic.images.settings import ImageSettings
+from agentic.models.settings import ModelSettings
+from agentic.rollout.settings import RolloutSettings
+from agentic.sandbox.settings import SandboxSettings
+from agentic.tasks.settings import DataSettings
+from agentic.training.settings import RaySettings, TrainSettings
+from steps import contract
+from steps.command import main
+from steps.contract import Step, StepInput, StepOutput
+from steps.workspace import write_atomically
+
+
+class PreflightInput(StepInput):
+    """The whole of the settings, since each section can be impossible on its own."""
+
+    STEP: ClassVar[str] = "preflight"
+    REPLAYED: ClassVar[bool] = False
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "run_id": "try",
+        "profile": "demo",
+        "data": {"source": "mutation"},
+        "model": {"source": "tiny"},
+        "images": {},
+        "sandbox": {"provider": "bubblewrap"},
+        "rollout": {},
+        "train": {"device": "cpu", "gpus_per_node": 1},
+        "ray": {},
+        "machine": {},
+    }
+
+    profile: str
+    """Name of the profile, for the record."""
+    data: DataSettings
+    """The tasks."""
+    model: ModelSettings
+    """The policy to start from."""
+    images: ImageSettings
+    """The tasks' environments."""
+    sandbox: SandboxSettings
+    """Where untrusted code runs."""
+    rollout: RolloutSettings
+    """The agent, its clock and the proxy."""
+    train: TrainSettings
+    """What verl trains with."""
+    ray: RaySettings
+    """The Ray cluster of one machine."""
+    machine: MachineSettings
+    """What has to be there."""
+
+
+class PreflightOutput(StepOutput):
+    """What was found."""
+
+    free_disk_gib: float
+    """Free space in the workspace."""
+    free_memory_gib: float
+    """Memory available on this machine."""
+
+
+def run(inputs: PreflightInput) -> PreflightOutput:
+    """Check this machine, or the cluster's workspace, against the settings."""
+    return contract.execute(inputs, _check, PreflightOutput)
+
+
+def _check(inputs: PreflightInput, step: Step) -> PreflightOutput:
+    from steps import machine
+
+    root = step.workspace.root
+    problems = machine.python_problems() + machine.disk_problems(root, inputs.machine.disk_gib)
+    problems += machine.port_problems(inputs.rollout.proxy)
+    if not step.on_argo:
+        problems += machine.memory_problems(inputs.machine.memory_gib) + _room_problems(inputs)
+    _refuse(problems)
+    sections = inputs.model_dump(mode="json", exclude={"run_id", "profile"})
+    write_atomically(step.workspace.run_dir / "settings.json", {"profile": inputs.profile, **sections})
+    return PreflightOutput(free_disk_gib=machine.free_disk_gib(root), free_memory_gib=machine.available_memory_gib())
+
+
+def _room_problems(inputs: PreflightInput) -> list[Problem]:
+    from agentic.sandbox.preflight import preflight as check_sandbox
+
+    from agentic.training.preflight import preflight as check_training
+
+    return [*check_sandbox(inputs.sandbox), *check_training(inputs.train, inputs.ray)]
+
+
+def _refuse(problems: list[Problem]) -> None:
+    for problem in problems:
+        sys.stdout.write(f"{problem.message}\n")
+    if not problems:
+        return
+    lines = "; ".join(problem.message for problem in problems)
+    raise TransientError(lines) if all(problem.transient for problem in problems) else PermanentError(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(PreflightInput, run))

@@ -1,0 +1,57 @@
+"""What a run would do, from its settings and from what the workspace holds. Starts and downloads nothing."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from agentic.training.errors import SizingError
+from agentic.training.sizing import read_shape, resolve
+from workflows.settings import Settings, known_tasks
+
+
+def describe(settings: Settings, document: Mapping[str, Any], workspace: Path) -> Iterator[str]:
+    """Lines for people."""
+    train = settings.train
+    tasks = known_tasks(settings.data)
+    held_out = f"{tasks} tasks" if tasks is not None else "tasks of a folder or file"
+    yield f"workflow    {document['metadata']['name']} in namespace {document['metadata']['namespace']}"
+    data, model = _data(settings, workspace), _model(settings, workspace)
+    yield f"data        {settings.data.source} -> datasets/{settings.data.name}: {held_out}, {_there(data)}"
+    yield f"model       {settings.model.source} -> models/{settings.model.name}: {_there(model)}"
+    yield (
+        f"training    {train.algorithm} on {train.nodes} x {train.gpus_per_node} {train.device}: {train.steps} steps "
+        f"of {train.prompts_per_step} tasks x {train.rollouts_per_prompt} rollouts = "
+        f"{train.steps * train.prompts_per_step * train.rollouts_per_prompt} rollouts"
+    )
+    yield f"schedule    validation every {train.validate_every} steps, checkpoint every {train.save_every}"
+    yield from _sizes(settings, workspace)
+    yield f"sandbox     {settings.sandbox.provider}, {settings.rollout.concurrency} trials at once"
+    yield f"needs       {settings.machine.memory_gib:g} GiB of memory, {settings.machine.disk_gib:g} GiB of disk"
+    for template in document["spec"]["templates"]:
+        for task in template.get("dag", {}).get("tasks", []):
+            fan_out = " (fan-out)" if "withParam" in task else ""
+            yield f"step        {task['name']}{fan_out} after {task.get('depends', 'the start')}"
+
+
+def _sizes(settings: Settings, workspace: Path) -> Iterator[str]:
+    if not _model(settings, workspace).exists():
+        yield "sizes       known when the model is there"
+        return
+    try:
+        sizes = resolve(settings.train, read_shape(_model(settings, workspace).parent))
+    except SizingError as error:
+        yield f"sizes       cannot run: {error}"
+        return
+    yield "sizes       " + ", ".join(f"{name} {value}" for name, value in sizes.model_dump().items())
+
+
+def _data(settings: Settings, workspace: Path) -> Path:
+    return workspace / "datasets" / settings.data.name / "manifest.json"
+
+
+def _model(settings: Settings, workspace: Path) -> Path:
+    return workspace / "models" / settings.model.name / "config.json"
+
+
+def _there(path: Path) -> str:
+    return "there already" if path.exists() else "to be made"
