@@ -48,11 +48,11 @@ def hash_tree(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def hash_recipe(settings: BaseModel, code: Path) -> str:
-    """Digest over the settings and the Python sources in a folder."""
+def hash_recipe(settings: BaseModel, *code: Path) -> str:
+    """Digest over the settings and the Python sources in the folders."""
     digest = hashlib.sha256(settings.model_dump_json().encode())
-    for path in sorted(code.rglob("*.py")):
-        digest.update(f"\0{path.relative_to(code).as_posix()}\0".encode() + path.read_bytes())
+    for path in (path for folder in code for path in sorted(folder.rglob("*.py"))):
+        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
 

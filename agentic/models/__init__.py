@@ -1,0 +1,1 @@
+"""Getting a policy: downloads, local folders, the tiny policy that is made here."""

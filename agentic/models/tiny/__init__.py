@@ -1,0 +1,1 @@
+"""The tiny policy of the demo: tokenizer, network, demonstrations, supervised warm start."""
