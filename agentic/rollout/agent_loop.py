@@ -15,12 +15,11 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 
 from agentic.proxy import Sampling
 from agentic.rollout.agent_loop_config import RolloutJob, load_job, phase_of
-from agentic.rollout.environments import environment_spec
 from agentic.rollout.export import agent_loop_outputs, training_rows
 from agentic.rollout.proxy_actor import proxy_of_run
 from agentic.rollout.records import Phase, append_record
 from agentic.rollout.rollouts import RolloutRequest, make_record, run_rollout
-from agentic.rollout.runner_actor import trial_runner
+from agentic.rollout.runner_actor import trials_of_run
 
 
 @register("remote_agent")
@@ -33,7 +32,7 @@ class RemoteAgentLoop(AgentLoopBase):  # type: ignore[misc]
         phase = phase_of(row["extra_info"]["split"], _train_split(job))
         request = rollout_request(job, phase, sampling_params, row)
         proxy = proxy_of_run(job, self.server_manager)
-        trials = trial_runner(job.run_id, job.rollout.concurrency)
+        trials = trials_of_run(job)
         result = await run_rollout(request, job.rollout, proxy, trials)
         rows = training_rows(result)
         record = make_record(result, tuple(row.digest for row in rows))
@@ -54,7 +53,6 @@ def rollout_request(
         split=extra["split"],
         task_dir=str(job.task_dir(extra["task"])),
         trials_dir=str(job.trials_dir),
-        environment=environment_spec(job.run_id, job.store_dir, job.sandbox, job.rollout.proxy),
         sampling=Sampling(
             temperature=sampling_params["temperature"],
             top_p=sampling_params["top_p"],

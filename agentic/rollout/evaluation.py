@@ -6,18 +6,18 @@ graded record of this checkpoint is not run again; one that was lost to infrastr
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
 from agentic.proxy import Engine, ProxyServer, Renderer, Sampling
-from agentic.rollout.environments import environment_spec
 from agentic.rollout.records import Phase, RolloutRecord, append_record, read_records
 from agentic.rollout.rollouts import ProxyControl, RolloutRequest, make_record, run_rollout
 from agentic.rollout.settings import RolloutSettings
-from agentic.rollout.trial import TrialControl, TrialRunner
+from agentic.rollout.trial import TrialControl, TrialRunner, sandboxed_runner
 from agentic.sandbox.settings import SandboxSettings
 
 OnRecord = Callable[[int, int, RolloutRecord], None]
@@ -60,15 +60,28 @@ async def evaluate(
     known = _graded(evaluation)
     missing = [task for task in tasks if task not in known]
     if missing:
-        proxy = ProxyServer(evaluation.rollout.proxy, engine, renderer)
-        await proxy.start()
-        try:
-            trials = TrialRunner(evaluation.rollout.concurrency)
+        async with _running(evaluation, engine, renderer) as (proxy, trials):
             measured = await _measure(evaluation, missing, proxy, trials, len(tasks), on_record)
-        finally:
-            await proxy.stop()
         known |= dict(zip(missing, measured, strict=True))
     return [known[task] for task in tasks]
+
+
+@asynccontextmanager
+async def _running(
+    evaluation: Evaluation, engine: Engine, renderer: Renderer
+) -> AsyncIterator[tuple[ProxyServer, TrialRunner]]:
+    proxy = ProxyServer(evaluation.rollout.proxy, engine, renderer)
+    await proxy.start()
+    try:
+        trials = sandboxed_runner(
+            evaluation.run_id, evaluation.store_dir, evaluation.sandbox, evaluation.rollout.concurrency
+        )
+        try:
+            yield proxy, trials
+        finally:
+            await trials.close()
+    finally:
+        await proxy.stop()
 
 
 def _graded(evaluation: Evaluation) -> dict[EvaluationTask, RolloutRecord]:
@@ -116,9 +129,6 @@ def _request(evaluation: Evaluation, task: EvaluationTask) -> RolloutRequest:
         split=task.split,
         task_dir=str(evaluation.data_dir / "tasks" / task.task),
         trials_dir=str(evaluation.run_dir / "trials"),
-        environment=environment_spec(
-            evaluation.run_id, evaluation.store_dir, evaluation.sandbox, evaluation.rollout.proxy
-        ),
         sampling=Sampling(temperature=0.0, max_tokens=evaluation.rollout.max_call_tokens),
         prompt_tokens=evaluation.prompt_tokens,
         response_tokens=evaluation.response_tokens,

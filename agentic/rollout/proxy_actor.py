@@ -1,13 +1,34 @@
 """The run's proxy as a named Ray actor, reached by every rollout worker.
 
-The actor holds the sessions and talks to verl's engines; a worker only opens, seals and drops. It is restarted when its
-process is killed: the sessions that it held are then lost, which their rollouts learn as infra.
+The actor holds the sessions and talks to verl's engines; a worker only opens, seals and drops. It listens from its
+first session on. It is restarted when its process is killed: the sessions that it held are then lost, which their
+rollouts learn as infra, and the next session finds it listening again.
 """
 
-from typing import Any
+import asyncio
+import functools
+from typing import Any, override
 
 from agentic.proxy import SealedSession, SessionHandle, SessionSpec
+from agentic.proxy.actor import ProxyServerActor
+from agentic.proxy.engines.verl_client import LLMServerClient, VerlClientEngine
+from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.rollout.errors import ProxyUnavailableError
+from agentic.rollout.runner_actor import ACTOR_CONCURRENCY
+
+
+class RunProxyActor(ProxyServerActor):
+    """Starts itself at its first session, once, however many come at the same moment."""
+
+    _starting: asyncio.Task[dict[str, str]] | None = None
+
+    @override
+    async def open(self, spec: SessionSpec) -> SessionHandle:
+        """See ProxyServer.open."""
+        if self._starting is None:
+            self._starting = asyncio.create_task(self.start())
+        await asyncio.shield(self._starting)
+        return await super().open(spec)
 
 
 class ActorProxy:
@@ -29,6 +50,21 @@ class ActorProxy:
     async def drop(self, session_id: str) -> None:
         """See `ProxyControl.drop`."""
         await _answer(self._actor.drop.remote(session_id))
+
+
+def proxy_of_run(job: RolloutJob, client: LLMServerClient) -> ActorProxy:
+    """The run's proxy in front of verl's rollout servers, made by whoever comes first."""
+    import ray
+
+    name = f"proxy-{job.run_id}"
+    try:
+        return ActorProxy(ray.get_actor(name))
+    except ValueError:
+        actor = ray.remote(RunProxyActor).options(
+            name=name, get_if_exists=True, num_cpus=0, max_concurrency=ACTOR_CONCURRENCY, max_restarts=-1
+        )
+        make_engine = functools.partial(VerlClientEngine, client)
+        return ActorProxy(actor.remote(job.rollout.proxy, make_engine, job.model_dir))
 
 
 async def _answer(call: Any) -> Any:

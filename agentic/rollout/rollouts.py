@@ -8,7 +8,7 @@ and the trials may be in this process, in Ray actors, or elsewhere.
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentic.proxy import ProxyError, Sampling, SealedSession, SessionHandle, SessionSpec
@@ -45,13 +45,13 @@ class RolloutRequest:
     split: str
     task_dir: str
     trials_dir: str
-    environment: EnvironmentSpec
     sampling: Sampling
     prompt_tokens: int
     """The longest prompt that the trainer takes."""
     response_tokens: int
     """The longest response that the trainer takes; the session's budget ends there."""
     checkpoint: str | None = None
+    environment: EnvironmentSpec = field(default_factory=EnvironmentSpec)
 
 
 @dataclass(frozen=True, slots=True)

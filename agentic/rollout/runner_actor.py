@@ -2,15 +2,19 @@
 
 verl's agent loop workers must stay responsive and must start no processes, and a trial does neither: so the trials of a
 run go to one actor, shared by all workers through its name. The actor imports neither torch nor verl. It dies with the
-job that made it, and its sandboxes with it; when its process is killed it is restarted, and what it was running then is
-reported as lost, to be retried.
+job that made it. When its process is killed it is restarted: what it was running then is reported as lost, to be
+retried, and the next process sweeps away what sandboxes the last one left.
 """
 
 import asyncio
+import functools
+from pathlib import Path
 from typing import Any
 
+from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.rollout.outcomes import TrialFacts
-from agentic.rollout.trial import TrialRequest, TrialResult, TrialRunner
+from agentic.rollout.trial import TrialRequest, TrialResult, TrialRunner, sandboxed_runner
+from agentic.sandbox.settings import SandboxSettings
 
 ACTOR_CONCURRENCY = 100_000
 """Calls that may wait in the actor at once. The runner's own limit is the one that counts: Ray's default of 1,000 would
@@ -18,18 +22,30 @@ also hold back `cancel`."""
 
 
 class TrialRunnerActor:
-    """A `TrialRunner` behind an actor's methods."""
+    """A `TrialRunner` behind an actor's methods, made at the first call since it belongs to the actor's event loop."""
 
-    def __init__(self, concurrency: int) -> None:
-        self._runner = TrialRunner(concurrency)
+    def __init__(self, run_id: str, store_dir: Path, sandbox: SandboxSettings, concurrency: int) -> None:
+        self._run_id = run_id
+        self._make = functools.partial(sandboxed_runner, run_id, store_dir, sandbox, concurrency)
+        self._starting: asyncio.Task[TrialRunner] | None = None
 
     async def run(self, request: TrialRequest) -> TrialResult:
         """See `TrialControl.run`."""
-        return await self._runner.run(request)
+        return await (await self._runner()).run(request)
 
     async def cancel(self, trial_id: str) -> None:
         """See `TrialControl.cancel`."""
-        await self._runner.cancel(trial_id)
+        await (await self._runner()).cancel(trial_id)
+
+    async def _runner(self) -> TrialRunner:
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start())
+        return await asyncio.shield(self._starting)
+
+    async def _start(self) -> TrialRunner:
+        runner = self._make()
+        await runner.sweep()
+        return runner
 
 
 class ActorTrials:
@@ -57,15 +73,15 @@ class ActorTrials:
         await self._actor.cancel.remote(trial_id)
 
 
-def trial_runner(run_id: str, concurrency: int) -> ActorTrials:
+def trials_of_run(job: RolloutJob) -> ActorTrials:
     """The run's trial runner, made by whoever comes first."""
     import ray
 
-    name = f"trial-runner-{run_id}"
+    name = f"trial-runner-{job.run_id}"
     try:
         return ActorTrials(ray.get_actor(name))
     except ValueError:
         actor = ray.remote(TrialRunnerActor).options(
             name=name, get_if_exists=True, num_cpus=0, max_concurrency=ACTOR_CONCURRENCY, max_restarts=-1
         )
-        return ActorTrials(actor.remote(concurrency))
+        return ActorTrials(actor.remote(job.run_id, job.store_dir, job.sandbox, job.rollout.concurrency))

@@ -6,10 +6,11 @@ do not (creating the trial, collecting logs, stopping the sandbox). Cancelling a
 sandbox too: Harbor stops it on the way out, and this module waits for that, but not for ever.
 
 Never decides an outcome (see `outcomes.py`) and never raises for what happens inside a trial: a rollout worker gets
-facts. Imports Harbor only when a runner is made, after the environment variables that keep it quiet are set.
+facts. Imports Harbor only when a trial is run, after the environment variables that keep it quiet are set.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -24,12 +25,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agentic.rollout.outcomes import CaptureFacts, Outcome, TrialFacts, decide
 from agentic.rollout.settings import AgentSettings
+from agentic.sandbox.settings import SandboxSettings
 
 if TYPE_CHECKING:
     from harbor.models.trial.config import TrialConfig
     from harbor.models.trial.result import TimingInfo
     from harbor.models.trial.result import TrialResult as HarborResult
     from harbor.trial.trial import Trial
+
+    from agentic.sandbox.harbor_environment import SandboxScope
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +53,7 @@ class EnvironmentSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    import_path: str
+    import_path: str = "agentic.sandbox.harbor_environment:SandboxEnvironment"
     """`module:Class` of a Harbor environment."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Its keyword arguments; plain data, since Harbor writes them to the trial's folder."""
@@ -71,7 +75,7 @@ class TrialRequest(BaseModel):
     """Where the agent's model answers: the session's endpoint."""
     api_key: str = Field(repr=False)
     """The session's key."""
-    environment: EnvironmentSpec
+    environment: EnvironmentSpec = EnvironmentSpec()
     deadline_seconds: float = Field(gt=0)
     start_seconds: float = Field(gt=0)
     grading_seconds: float = Field(gt=0)
@@ -115,10 +119,16 @@ class TrialControl(Protocol):
 
 
 class TrialRunner:
-    """Runs trials in this process, at most `concurrency` at once."""
+    """Runs trials in this process, at most `concurrency` at once.
 
-    def __init__(self, concurrency: int, cleanup_seconds: float = CLEANUP_SECONDS) -> None:
+    Their sandboxes come from `sandboxes`; a runner without it serves environments that need none.
+    """
+
+    def __init__(
+        self, concurrency: int, sandboxes: "SandboxScope | None" = None, cleanup_seconds: float = CLEANUP_SECONDS
+    ) -> None:
         _quieten_harbor()
+        self._sandboxes = sandboxes
         self._cleanup_seconds = cleanup_seconds
         self._slots = asyncio.Semaphore(concurrency)
         self._creating = asyncio.Lock()
@@ -145,6 +155,21 @@ class TrialRunner:
         if work := self._running.get(trial_id):
             work.cancel()
 
+    async def sweep(self) -> None:
+        """Remove what sandboxes a killed process of the same run left behind."""
+        if self._sandboxes is not None:
+            await self._sandboxes.provider.sweep(self._sandboxes.run_id)
+
+    async def close(self) -> None:
+        """End all trials and their sandboxes."""
+        running = list(self._running.values())
+        for work in running:
+            work.cancel()
+        if running:
+            await asyncio.wait(running)
+        if self._sandboxes is not None:
+            await self._sandboxes.provider.close()
+
     async def _admitted(self, request: TrialRequest) -> TrialResult:
         async with self._slots:
             result = await self._bounded(request)
@@ -170,13 +195,21 @@ class TrialRunner:
 
     async def _trial(self, request: TrialRequest, started: float) -> TrialResult:
         try:
-            trial = await self._create(request)
-            harbor = await trial.run()
+            with self._scope():
+                trial = await self._create(request)
+                harbor = await trial.run()
         except Exception as error:  # noqa: BLE001 - whatever a trial raises is a fact about it, and costs one rollout
             _log.warning("trial %s failed: %s: %s", request.trial_id, type(error).__name__, error)
             facts = TrialFacts(exception=type(error).__name__, message=_one_line(str(error)))
             return TrialResult(request.trial_id, facts, seconds=TrialSeconds(total=time.monotonic() - started))
         return _result(request.trial_id, harbor, time.monotonic() - started)
+
+    def _scope(self) -> contextlib.AbstractContextManager[None]:
+        if self._sandboxes is None:
+            return contextlib.nullcontext()
+        from agentic.sandbox.harbor_environment import sandbox_scope
+
+        return sandbox_scope(self._sandboxes)
 
     async def _create(self, request: TrialRequest) -> "Trial":
         from harbor.trial.trial import Trial
@@ -193,6 +226,17 @@ class TrialRunner:
         if isinstance(trial.agent, ModelAgent):
             trial.agent.connect(ChatEndpoint(request.base_url, request.api_key))
         return trial
+
+
+def sandboxed_runner(run_id: str, store_dir: Path, sandbox: SandboxSettings, concurrency: int) -> TrialRunner:
+    """A runner whose trials get their sandboxes as these settings say. Call it within the event loop that it will use,
+    and close it there."""
+    _quieten_harbor()
+    from agentic.sandbox.harbor_environment import SandboxScope
+    from agentic.sandbox.providers import make_provider, open_store
+
+    store = open_store(store_dir, sandbox)
+    return TrialRunner(concurrency, SandboxScope(make_provider(sandbox, store), store, run_id))
 
 
 def _quieten_harbor() -> None:
