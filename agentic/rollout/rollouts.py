@@ -7,6 +7,7 @@ and the trials may be in this process, in Ray actors, or elsewhere.
 """
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -122,7 +123,9 @@ async def _attempt(
             trial = await trials.run(_trial(request, settings, handle))
             sealed = await proxy.seal(session_id)
         finally:
-            await proxy.drop(session_id)
+            # What is sealed has been fetched; a proxy that cannot forget any more has died and forgotten everything.
+            with contextlib.suppress(ProxyError, ProxyUnavailableError):
+                await proxy.drop(session_id)
     except (ProxyError, ProxyUnavailableError) as error:
         return _Attempt(Verdict(Outcome.INFRA, f"proxy: {type(error).__name__}: {error}"), trial)
     return _Attempt(decide(trial.facts, _capture(sealed)), trial, sealed)

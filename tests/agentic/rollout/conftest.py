@@ -1,10 +1,19 @@
-"""A hand-written repair task, and the environment double that the rollout tests run it in."""
+"""A hand-written repair task, the environment double to run it in, and a proxy whose policy is scripted."""
 
 import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from agentic.proxy import ProxyServer, ProxySettings, ScriptedEngine, ScriptedReply, make_renderer
 from agentic.rollout.trial import EnvironmentSpec
+
+DOUBLES = str(Path(__file__).parents[2] / "doubles")
+if DOUBLES not in sys.path:
+    sys.path.append(DOUBLES)
+
+import proxy_tokens  # noqa: E402 - the path has to be there first
 
 TASK_TOML = """\
 schema_version = "1.4"
@@ -47,13 +56,56 @@ def task_dir(tmp_path):
 @pytest.fixture
 def environment():
     def make(**kwargs):
-        return EnvironmentSpec(import_path="rollout_process_environment:ProcessEnvironment", kwargs=kwargs)
+        return EnvironmentSpec(import_path="process_environment:ProcessEnvironment", kwargs=kwargs)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def model_dir(tmp_path_factory):
+    return proxy_tokens.write_model_folder(tmp_path_factory.mktemp("model"), proxy_tokens.TINY_TEMPLATE)
+
+
+class ScriptedPolicy:
+    """Says, in the n-th turn of any conversation, the n-th of its replies; a reply may be a failure of the engine."""
+
+    def __init__(self, *replies, version=5):
+        self._tokenizer = proxy_tokens.make_tokenizer()
+        self._replies = replies
+        self._version = version
+        self.engine = ScriptedEngine(self._reply)
+
+    def _reply(self, prompt_ids, sampling, request_id):
+        turn = self._tokenizer.decode(list(prompt_ids), skip_special_tokens=False).count("<|im_start|>assistant")
+        reply = self._replies[turn - 1]
+        if isinstance(reply, ScriptedReply):
+            return reply
+        return ScriptedReply((*self._tokenizer.encode(reply).ids, proxy_tokens.END), version=self._version)
+
+
+@pytest.fixture
+def policy():
+    return ScriptedPolicy
+
+
+@pytest.fixture
+def serve(model_dir):
+    """A running proxy in front of a policy."""
+
+    @asynccontextmanager
+    async def running(policy):
+        proxy = ProxyServer(ProxySettings(), policy.engine, make_renderer(model_dir))
+        await proxy.start()
+        try:
+            yield proxy
+        finally:
+            await proxy.stop()
+
+    return running
 
 
 @pytest.fixture(autouse=True)
 def _no_environment_is_left():
     yield
-    double = sys.modules.get("rollout_process_environment")
+    double = sys.modules.get("process_environment")
     assert double is None or not double.ProcessEnvironment.live, "a sandbox outlived its test"
