@@ -1,8 +1,8 @@
 """Harbor 0.25's environment over our sandboxes.
 
 Used by `EnvironmentConfig(import_path="agentic.sandbox.harbor_environment:SandboxEnvironment", kwargs={...})`, where
-kwargs are JSON (Harbor writes them into config.json): `sockets` maps host sockets to paths inside. The live parts, which
-trials share, come from the scope in which a trial is created and run:
+kwargs are JSON (Harbor writes them into config.json): `sockets` maps host sockets to paths inside. The live parts that
+trials share, come from the scope that a trial is created and run in:
 
     with sandbox_scope(SandboxScope(provider, store, run_id)):
         trial = await Trial.create(config)

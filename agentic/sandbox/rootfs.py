@@ -6,8 +6,9 @@
     building/<pid>-<n>/                   work in progress
 
 Invariants: a layer or index entry appears whole or not at all (built aside, then renamed), so builders may run side by
-side and be killed at any moment; a layer's digest is that of its content; an image names the base that it was built on,
-and isn't found once the machine's base has changed. Nothing here runs untrusted code.
+side and be killed at any moment; a layer's digest is that of its content and of the layers below it, so that no stack
+holds a layer twice, which overlayfs refuses; an image names the base that it was built on, and isn't found once the
+machine's base has changed. Nothing here runs untrusted code.
 """
 
 import contextlib
@@ -26,8 +27,11 @@ from typing import Any
 from agentic.sandbox.base_folder import BaseFolder, Bind, plan_base
 from agentic.sandbox.errors import ImageStoreError
 
-IGNORED_NAMES = frozenset({".git", "__pycache__", ".DS_Store"})
-"""Not part of an environment: they appear by themselves and differ from machine to machine."""
+IGNORED_NAMES = frozenset({"__pycache__", ".DS_Store"})
+"""Not part of an environment, and not copied into images: they appear by themselves."""
+
+DIGEST_LENGTH = 32
+"""Hexadecimal digits in a layer's name: 128 bits, short because overlayfs takes all names in one page of memory."""
 
 OPAQUE_ATTRIBUTES = ("trusted.overlay.opaque", "user.overlay.opaque")
 
@@ -132,11 +136,12 @@ class RootfsStore:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def add_layer(self, folder: Path) -> str:
-        """Make a finished folder a layer, by renaming it; its digest. The same content is kept once."""
+    def add_layer(self, folder: Path, below: tuple[str, ...] = ()) -> str:
+        """Make a finished folder a layer over others, by renaming it; its digest. The same is kept once."""
         if self.owner is not None:
             give_tree(folder, self.owner)
-        digest = tree_digest(folder, self.owner)
+        content = tree_digest(folder, self.owner)
+        digest = hashlib.sha256(" ".join([*below, content]).encode()).hexdigest()[:DIGEST_LENGTH]
         target = self.root / "layers" / digest
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
