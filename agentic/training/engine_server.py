@@ -17,6 +17,7 @@ import aiohttp
 
 from agentic.training.environment import base_environment, cpu_environment
 from agentic.training.errors import EngineStartError
+from agentic.training.overrides import IN_PROCESS_EXECUTOR
 from agentic.training.settings import TrainSettings
 
 START_TIMEOUT_SECONDS = 600.0
@@ -63,6 +64,7 @@ def server_command(model_dir: Path, train: TrainSettings, port: int) -> list[str
     if train.tensor_parallel is not None:
         command += ["--tensor-parallel-size", str(train.tensor_parallel)]
     if train.device == "cpu":
+        command += ["--distributed-executor-backend", IN_PROCESS_EXECUTOR]
         command += ["--enforce-eager", "--max-num-seqs", "128", "--max-num-batched-tokens", "4096"]
     return command
 
