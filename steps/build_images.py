@@ -1,15 +1,20 @@
 """Builds the environments of one part of the tasks; a broken one is reported and the others go on."""
 
 import asyncio
+import sys
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from agentic.errors import PermanentError
 from agentic.images.settings import ImageSettings
 from agentic.sandbox.settings import SandboxSettings
 from steps import contract
 from steps.command import main
 from steps.contract import Step, StepInput, StepOutput
+
+NAMED_AT_MOST = 20
+"""Broken environments that the output names: it is kept in the workflow's own object, which has to stay small."""
 
 
 class BuildImagesInput(StepInput):
@@ -46,7 +51,7 @@ class BuildImagesOutput(StepOutput):
     reused: int
     """Environments that were there."""
     broken: list[str]
-    """Tasks whose environment could not be built, at most twenty; all of them are in the log."""
+    """Tasks whose environment could not be built, the first twenty; the log has all of them and why."""
 
 
 def run(inputs: BuildImagesInput) -> BuildImagesOutput:
@@ -56,10 +61,24 @@ def run(inputs: BuildImagesInput) -> BuildImagesOutput:
 
 def _build(inputs: BuildImagesInput, step: Step) -> BuildImagesOutput:
     from agentic.images.local import build_images
+    from agentic.sandbox.providers import open_store
 
     index, _, shards = inputs.shard.partition("/")
     folders = sorted(path for path in (step.workspace.root / inputs.data_dir / "tasks").iterdir() if path.is_dir())
-    raise NotImplementedError(build_images, folders[int(index) :: int(shards)], asyncio)
+    mine = folders[int(index) :: int(shards)]
+    store = open_store(step.workspace.store_dir, inputs.sandbox)
+    results = asyncio.run(build_images(mine, store, inputs.images, inputs.sandbox, step.progress))
+    broken = [result for result in results if result.status == "failed"]
+    for result in broken:
+        sys.stdout.write(f"{result.task}: {result.reason}\n")
+    if results and len(broken) == len(results):
+        raise PermanentError(
+            f"none of {len(results)} environments could be built; {broken[0].task}: {broken[0].reason}"
+        )
+    built = sum(result.status == "built" for result in results)
+    cached = sum(result.status == "cached" for result in results)
+    step.progress(len(results), len(results), f"{built} built, {cached} there already, {len(broken)} broken")
+    return BuildImagesOutput(built=built, reused=cached, broken=[result.task for result in broken][:NAMED_AT_MOST])
 
 
 if __name__ == "__main__":

@@ -37,14 +37,22 @@ def run(inputs: CleanupInput) -> CleanupOutput:
 
 
 def _clean(inputs: CleanupInput, step: Step) -> CleanupOutput:
-    from agentic.sandbox.local import make_provider
     from agentic.training import ray_cluster
 
-    run_id = step.workspace.run_id
-    processes = ray_cluster.stop(run_id, step.workspace.run_dir)
-    sandboxes = asyncio.run(make_provider(inputs.sandbox, step.workspace.store_dir).sweep(run_id))
+    processes = ray_cluster.stop(step.workspace.run_id, step.workspace.run_dir)
+    sandboxes = 0 if step.on_argo else asyncio.run(_sweep(inputs.sandbox, step))
     step.progress(1, 1, f"{processes} processes and {sandboxes} sandboxes ended")
     return CleanupOutput(processes=processes, sandboxes=sandboxes)
+
+
+async def _sweep(sandbox: SandboxSettings, step: Step) -> int:
+    from agentic.sandbox.providers import make_provider, open_store
+
+    provider = make_provider(sandbox, open_store(step.workspace.store_dir, sandbox))
+    try:
+        return await provider.sweep(step.workspace.run_id)
+    finally:
+        await provider.close()
 
 
 if __name__ == "__main__":
