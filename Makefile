@@ -29,10 +29,10 @@ check: setup ## Check format, lint, types, import rules and length bounds
 	@$(PYTHON) -m pytest -q tests/test_rooms.py
 
 golden: setup ## Rewrite the golden files from today's output; read the diff before committing it
-	@$(PYTHON) -m scripts.golden
+	@$(PYTHON) -m pytest -q --write-golden tests
 
 docs: setup ## Rewrite the documents that the code generates
-	@$(PYTHON) -m scripts.docs
+	@$(PYTHON) -m scripts.settings_reference >docs/settings.md
 
 pins: setup ## Resolve constraints/cpu.txt and constraints/gpu.txt anew
 	@scripts/pin.sh

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts import settings_reference
 from workflows import submit
-from workflows.settings import load_settings
+from workflows.settings import Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -126,6 +127,18 @@ def declared_dependencies() -> set[str]:
 def test_every_dependency_says_what_it_is_for() -> None:
     explained = (ROOT / "docs/dependencies.md").read_text()
     assert sorted(name for name in declared_dependencies() if not re.search(rf"\b{re.escape(name)}\b", explained)) == []
+
+
+def test_the_settings_reference_is_what_the_models_say() -> None:
+    assert (ROOT / "docs/settings.md").read_text() == settings_reference.render(), "run make docs"
+
+
+@pytest.mark.parametrize("section", Settings.model_fields)
+def test_every_setting_is_explained(section: str) -> None:
+    (part,) = re.findall(rf"^## {section}$(.*?)(?=^## |\Z)", settings_reference.render(), re.DOTALL | re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \| (.*) \|$", part, re.MULTILINE)
+    assert rows
+    assert [key for key, _, _, text in rows if not text] == []
 
 
 def test_the_changelog_has_a_section_for_what_is_next_or_for_this_version() -> None:

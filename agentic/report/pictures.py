@@ -224,7 +224,7 @@ def outcomes(summary: Summary) -> bytes | None:
         axes.set_xlabel("share of rollouts")
         for outcome in OUTCOMES:
             axes.barh([0], [0], color=_OUTCOME_COLOURS[outcome], label=outcome.replace("_", " "))
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(OUTCOMES), borderaxespad=0.2)
+        figure.legend(loc="outside upper center", ncols=len(OUTCOMES), columnspacing=1.4, handlelength=1.4)
         return picture(figure, "svg")
 
 
