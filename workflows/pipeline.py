@@ -87,7 +87,7 @@ def build_workflow(settings: Settings, profile: str, run_id: str, start_from: st
         namespace=cluster.namespace,
         labels={"app.kubernetes.io/part-of": "agentic-rl", "agentic-rl/run": run_id, "agentic-rl/profile": profile},
         entrypoint="main",
-        on_exit="cleanup",
+        on_exit="on-exit",
         service_account_name=cluster.service_account,
         image_pull_secrets=[LocalObjectReference(name=secret)] if secret else None,
         arguments=_parameters(settings, profile, run_id, start_from),
@@ -102,6 +102,9 @@ def build_workflow(settings: Settings, profile: str, run_id: str, start_from: st
         scripts = _scripts(settings, run_id)
         with DAG(name="main"):
             _wire(scripts, settings)
+        with DAG(name="on-exit"):
+            given = {name: f"{{{{workflow.parameters.{name}}}}}" for name in ("run_id", "sandbox")}
+            scripts["cleanup"](name="cleanup", arguments={**given, "status": "{{workflow.status}}"})
     document: dict[str, Any] = workflow.to_dict()
     return document
 

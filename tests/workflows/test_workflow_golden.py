@@ -1,0 +1,152 @@
+"""The compiled workflow of each profile: as reviewed, accepted by Argo's schema, interpreted by the local runner."""
+
+import copy
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+from jsonschema.exceptions import best_match
+
+from workflows.local.document import read_document
+from workflows.pipeline import SECTIONS, STEPS, build_workflow
+from workflows.settings import Settings, load_settings, profile_names
+
+HERE = Path(__file__).parent
+PREFIX = "io.argoproj.workflow.v1alpha1."
+INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+
+
+def compiled(profile: str, *arguments: str) -> dict[str, Any]:
+    return build_workflow(load_settings(profile, arguments, {}), profile, "golden")
+
+
+def strict(schema: Any) -> Any:
+    """Unknown fields refused, as a server does when it is asked to."""
+    if isinstance(schema, list):
+        return [strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: strict(value) for key, value in schema.items()}
+    if "properties" in schema and isinstance(schema["properties"], dict):
+        closed["properties"] = {name: strict(value) for name, value in schema["properties"].items()}
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+@functools.cache
+def argo() -> Draft7Validator:
+    schema = json.loads((HERE / "schemas" / "argo-workflow.schema.json").read_text())
+    schema["definitions"] |= {INT_OR_STRING: {"type": ["string", "integer"]}, f"{PREFIX}Item": {}}
+    return Draft7Validator({"$ref": f"#/definitions/{PREFIX}Workflow", "definitions": strict(schema["definitions"])})
+
+
+def problems(document: dict[str, Any]) -> list[str]:
+    return [
+        f"{'.'.join(map(str, best.absolute_path))}: {best.message}"
+        for error in argo().iter_errors(document)
+        if (best := best_match([error])) is not None
+    ]
+
+
+@pytest.mark.parametrize("profile", profile_names())
+def test_the_compiled_workflow_is_the_reviewed_one(profile: str, golden: Any) -> None:
+    text = yaml.safe_dump(compiled(profile), sort_keys=False, width=120)
+    golden(HERE / "golden" / f"{profile}.yaml", text, parse=yaml.safe_load)
+
+
+def test_every_golden_file_belongs_to_a_profile() -> None:
+    assert sorted(path.stem for path in (HERE / "golden").glob("*.yaml")) == profile_names()
+
+
+@pytest.mark.parametrize("profile", profile_names())
+def test_argo_accepts_the_workflow_with_unknown_fields_refused(profile: str) -> None:
+    assert problems(compiled(profile, "cluster.image_pull_secret=acr-registry")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["spec", "onExitt"], "cleanup"),
+        (["spec", "templates", 0, "retryStrategy", "limits"], 3),
+        (["spec", "templates", 0, "script", "imagePullpolicy"], "Always"),
+        (["spec", "templates", -1, "dag", "tasks", 0, "depend"], "x"),
+        (["spec", "parallelism"], "many"),
+        (["metadata", "label"], {}),
+    ],
+)
+def test_the_schema_test_would_find_a_typing_error(path: list[Any], value: Any) -> None:
+    document = copy.deepcopy(compiled("demo"))
+    place: Any = document
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    assert problems(document)
+
+
+@pytest.mark.parametrize("profile", profile_names())
+def test_the_local_runner_interprets_all_of_it(profile: str) -> None:
+    read_document(compiled(profile))
+
+
+@pytest.mark.parametrize("profile", profile_names())
+def test_every_object_carries_the_run_and_every_pod_its_step(profile: str) -> None:
+    document = compiled(profile)
+    assert document["metadata"]["labels"]["agentic-rl/run"] == "golden"
+    for template in document["spec"]["templates"]:
+        if "script" in template:
+            assert template["metadata"]["labels"]["agentic-rl/run"] == "golden"
+            assert template["metadata"]["labels"]["agentic-rl/step"] == template["name"]
+
+
+def test_parameters_are_named_and_readable_and_hold_the_settings() -> None:
+    settings = load_settings("demo", [], {})
+    parameters = {p["name"]: p["value"] for p in compiled("demo")["spec"]["arguments"]["parameters"]}
+    assert set(parameters) == {"run_id", "profile", "start_from", *SECTIONS}
+    for section in SECTIONS:
+        assert json.loads(parameters[section]) == getattr(settings, section).model_dump(mode="json")
+
+
+def test_every_step_is_a_task_and_the_exit_handler_cleans_up() -> None:
+    document = compiled("demo")
+    dags = {
+        t["name"]: [task["name"] for task in t["dag"]["tasks"]] for t in document["spec"]["templates"] if "dag" in t
+    }
+    assert sorted(dags["main"]) == sorted(STEPS)
+    assert dags[document["spec"]["onExit"]] == ["cleanup"]
+
+
+def test_a_policy_made_from_tasks_waits_for_them_and_a_downloaded_one_does_not() -> None:
+    def after(profile: str) -> str:
+        tasks = compiled(profile)["spec"]["templates"][-2]["dag"]["tasks"]
+        return next(str(task["depends"]) for task in tasks if task["name"] == "download-model")
+
+    assert after("demo") == "download-data"
+    assert after("swe-qwen2.5-7b") == "preflight"
+
+
+def test_the_default_profile_is_the_guides_run() -> None:
+    settings = load_settings("swe-qwen2.5-7b", [], {})
+    assert (settings.data.name, settings.model.name) == ("swebench-verified", "Qwen2.5-7B-Instruct")
+    assert settings.train.algorithm == "grpo"
+    assert (settings.train.nodes, settings.train.gpus_per_node, settings.train.rollouts_per_prompt) == (1, 8, 4)
+    assert (settings.train.validate_every, settings.train.max_tokens_per_gpu) == (100, 12288)
+    assert (settings.cluster.head.gpus, settings.cluster.head.cpus, settings.cluster.head.memory) == (8, 50, "200Gi")
+    claims = (settings.cluster.models, settings.cluster.datasets)
+    assert [(claim.claim, claim.size) for claim in claims] == [("verl-models", "50Gi"), ("verl-dataset", "100Gi")]
+
+
+def test_the_default_profile_fits_its_model() -> None:
+    from agentic.training.sizing import ModelShape, resolve
+
+    # config.json of Qwen2.5-7B-Instruct: 28 layers, 28 heads, 4 of them for keys and values, 7.6 billion parameters.
+    shape = ModelShape(parameters=7_615_616_512, attention_heads=28, key_value_heads=4)
+    sizing = resolve(load_settings("swe-qwen2.5-7b", [], {}).train, shape)
+    assert sizing.total_gpus == 8
+
+
+def test_settings_without_a_profile_compile() -> None:
+    assert problems(build_workflow(Settings(), "defaults", "golden")) == []
