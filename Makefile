@@ -32,7 +32,7 @@ golden: setup ## Rewrite the golden files from today's output; read the diff bef
 	@$(PYTHON) -m pytest -q --write-golden tests
 
 docs: setup ## Rewrite the documents that the code generates
-	@$(PYTHON) -m scripts.settings_reference >docs/settings.md
+	@$(PYTHON) -m scripts.settings_reference >docs/settings.md.new && mv docs/settings.md.new docs/settings.md
 
 pins: setup ## Resolve constraints/cpu.txt and constraints/gpu.txt anew
 	@scripts/pin.sh
