@@ -60,9 +60,9 @@ class TinyModel(Settings):
     layers: int = Field(3, ge=1)
     vocabulary: int = Field(640, ge=400)
     """Entries of the tokenizer, special ones included."""
-    demonstrations: int = Field(4000, ge=64)
+    demonstrations: int = Field(3200, ge=64)
     """Generated functions, each demonstrated once by the careful and once by the mixed demonstrator."""
-    steps: int = Field(400, ge=1)
+    steps: int = Field(420, ge=1)
     """Optimizer steps of `batch` demonstrations."""
     batch: int = Field(16, ge=1)
     careful_first: float = Field(0.7, ge=0.0, le=1.0)

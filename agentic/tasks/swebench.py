@@ -23,12 +23,16 @@ def download_tasks(settings: SweBenchData, folder: Path, on_progress: OnProgress
     reason = "nothing was run"
     for attempt in range(1, settings.attempts + 1):
         found = _whole_tasks(folder)
-        on_progress(len(found), settings.tasks, f"{len(found)} of {settings.tasks} tasks")
+        on_progress(min(len(found), settings.tasks), settings.tasks, f"{len(found)} of {settings.tasks} tasks")
         if len(found) >= settings.tasks:
             break
         reason = _run(settings, folder)
         found = _whole_tasks(folder)
-        on_progress(len(found), settings.tasks, f"{len(found)} of {settings.tasks} tasks after attempt {attempt}")
+        on_progress(
+            min(len(found), settings.tasks),
+            settings.tasks,
+            f"{len(found)} of {settings.tasks} tasks after attempt {attempt}",
+        )
     if len(found) < settings.tasks:
         raise DownloadIncomplete(f"{settings.tasks - len(found)} of {settings.tasks} tasks are missing ({reason})")
     if len(found) > settings.tasks:

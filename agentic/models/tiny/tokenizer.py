@@ -14,6 +14,7 @@ _PIECES = (
     r"sed -i '",
     r" ?mod\.py",
     r"\\?\[(?:-?n:|:-?n|[012]|-[12])\\?\]",
+    r"(?:sum|max|min|len)\(| (?=(?:sum|max|min|len)\()",
     r", default=(?:None|\d)\)",
     r"\([abc], [abc], [abc]\)",
     r"\((?:1, )?n(?: \+ 1)?\)",
@@ -21,6 +22,7 @@ _PIECES = (
     r" ?[a-zA-Z]+",
     r"\d|_",
     r"[\t ]+(?=[\sA-Za-z\d])",
+    r" ?\\\*",
     r" ?[^\sA-Za-z\d_|'`\\\[()]+",
     r".",
 )

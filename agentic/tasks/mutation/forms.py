@@ -31,46 +31,37 @@ PHRASES: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
     {
         Kind.BOUNDS: {
             " < ": "below",
-            " <= ": "at most",
+            " <= ": "within",
             " > ": "above",
-            " >= ": "at least",
-            " == ": "equal to",
-            " != ": "different from",
+            " >= ": "reaching",
+            " == ": "matching",
+            " != ": "unlike",
         },
         Kind.OPERATORS: {" + ": "sum", " - ": "difference", " * ": "product", " // ": "quotient", " % ": "remainder"},
         Kind.FOLD: {"sum(": "total", "max(": "largest", "min(": "smallest", "len(": "number"},
-        Kind.INDEX: {
-            "[0]": "first",
-            "[1]": "second",
-            "[2]": "third",
-            "[-1]": "last",
-            "[-2]": "penultimate",
-        },
-        Kind.SLICE: {
-            "[:n]": "the first n",
-            "[n:]": "all but the first n",
-            "[-n:]": "the last n",
-            "[:-n]": "all but the last n",
-        },
-        Kind.RANGE: {"(n)": "0 below n", "(1, n)": "1 below n", "(n + 1)": "0 through n", "(1, n + 1)": "1 through n"},
+        Kind.INDEX: {"[0]": "first", "[1]": "second", "[2]": "third", "[-1]": "last", "[-2]": "penultimate"},
+        Kind.SLICE: {"[:n]": "head", "[n:]": "rest", "[-n:]": "tail", "[:-n]": "trunk"},
+        Kind.RANGE: {"(n)": "positions", "(1, n)": "cuts", "(n + 1)": "sizes", "(1, n + 1)": "ranks"},
         Kind.SWAP: {
-            "(a, b, c)": "a, b and c",
-            "(a, c, b)": "a, c and b",
-            "(b, a, c)": "b, a and c",
-            "(b, c, a)": "b, c and a",
-            "(c, a, b)": "c, a and b",
-            "(c, b, a)": "c, b and a",
+            "(a, b, c)": "abc",
+            "(a, c, b)": "acb",
+            "(b, a, c)": "bac",
+            "(b, c, a)": "bca",
+            "(c, a, b)": "cab",
+            "(c, b, a)": "cba",
         },
         Kind.GUARD: {
-            ", default=0)": "or 0 if none",
-            ", default=1)": "or 1 if none",
-            ", default=2)": "or 2 if none",
-            ", default=3)": "or 3 if none",
-            ", default=None)": "or None if none",
+            ", default=0)": "zero",
+            ", default=1)": "one",
+            ", default=2)": "two",
+            ", default=3)": "three",
+            ", default=None)": "None",
         },
     }
 )
-"""Kind → form → the phrase of the docstring that calls for it."""
+"""Kind → form → the phrase of the docstring that calls for it: one word each, since the demo's policy copies it.
+
+Of n things: positions count from 0, ranks from 1; sizes are those of their subsets, cuts the places between them."""
 
 
 @dataclass(frozen=True)
