@@ -11,6 +11,8 @@ import yaml
 from agentic.report import write
 from agentic.report.page import duration, without_secrets
 from agentic.report.summary import Summary
+from workflows import pipeline
+from workflows.settings import load_settings
 
 RunFolder = Callable[..., Path]
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -72,6 +74,18 @@ def test_the_settings_become_a_profile_to_run_again(reported_run: Path) -> None:
     assert yaml.safe_load((reported_run / "reproduce.yaml").read_text()) == {"train": {"seed": 1, "steps": 12}}
     assert "--profile workspace/runs/demo-1/reproduce.yaml" in page.text
     assert "from profile demo" in page.text
+
+
+@pytest.mark.parametrize("name", ["demo", "smollm2", "swe-qwen2.5-7b"])
+def test_a_run_again_has_the_very_settings_of_the_first(tmp_path: Path, name: str) -> None:
+    settings = load_settings(name, ["train.seed=7"], {})
+    sections = {section: getattr(settings, section).model_dump(mode="json") for section in pipeline.SECTIONS}
+    (tmp_path / "settings.json").write_text(json.dumps({"profile": name, **sections}))
+    write(tmp_path)
+    again = load_settings(str(tmp_path / "reproduce.yaml"), [], {})
+    assert {section: getattr(again, section) for section in sections} == {
+        section: getattr(settings, section) for section in sections
+    }
 
 
 def test_writing_again_gives_the_same_bytes_and_leaves_nothing_else(reported_run: Path, tmp_path: Path) -> None:
