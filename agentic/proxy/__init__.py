@@ -1,9 +1,9 @@
 """The ProxyServer: agents' LLM calls go through it to an inference engine, and it records every token exactly.
 
 A session is one rollout. An agent gets a base URL and a key for its session and talks an ordinary chat API; the proxy
-owns tokenization and sampling, keeps what was sent and sampled as a graph of token deltas, and gives trajectories (ids,
-mask, logprobs, policy versions) when the session is sealed. Boundaries: `engines` sample, `renderers` turn messages into
-ids and back, `dialects` speak APIs, `journal` makes it durable; `graph` and `session` are pure.
+owns tokenization and sampling, keeps what was sent and sampled as a graph of token deltas, and gives trajectories
+(ids, mask, logprobs, policy versions) when the session is sealed. Boundaries: `engines` sample, `renderers` turn
+messages into ids and back, `dialects` speak APIs, `journal` makes it durable; `graph` and `session` are pure.
 
 Imports nothing of ours, and no ML package until an engine or renderer needs it. Names are loaded when they are first
 used, so `agentic.proxy.settings` needs pydantic only.

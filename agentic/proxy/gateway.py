@@ -195,6 +195,10 @@ class Gateway:
             live.closing = True
             await self._end_generations(live)
 
+    def describe(self, session_id: str) -> str:
+        """The session's token graph for a human."""
+        return self._live(session_id).session.graph.describe()
+
     def model(self, session_id: str) -> str:
         """The name of the session's model."""
         return self._live(session_id).session.spec.model

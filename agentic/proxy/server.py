@@ -102,6 +102,10 @@ class ProxyServer:
         """Forget a session; harmless if there is none."""
         await self._gateway.drop(session_id)
 
+    def describe(self, session_id: str) -> str:
+        """The session's token graph for a human. Raises UnknownSession."""
+        return self._gateway.describe(session_id)
+
     def _handle(self, session_id: str) -> SessionHandle:
         return SessionHandle(
             session_id=session_id,

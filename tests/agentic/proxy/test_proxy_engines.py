@@ -1,0 +1,182 @@
+"""Engines against doubles of what they talk to: vLLM's wire form, and verl's client."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from fake_vllm import FakeVllm
+from proxy_rig import until
+
+from agentic.proxy import CallSampling, Chunk, Engine, ScriptedEngine, ScriptedReply
+from agentic.proxy.engines.verl_client import VerlClientEngine
+from agentic.proxy.engines.vllm_http import VllmHttpEngine
+from agentic.proxy.errors import EngineError
+
+END = 9
+SAMPLING = CallSampling(temperature=0.7, top_p=0.9, top_k=4, max_tokens=8, stop_token_ids=(END,))
+
+
+@dataclass
+class Output:
+    """verl's TokenOutput, as far as it is read."""
+
+    token_ids: list[int]
+    log_probs: list[float] | None
+    stop_reason: str | None = "completed"
+    extra_fields: dict[str, Any] = field(default_factory=dict)
+
+
+class FakeVerlClient:
+    """verl's LLMServerClient with a scripted output."""
+
+    def __init__(self, output: Output | Exception) -> None:
+        self.output = output
+        self.asked: list[tuple[str, list[int], dict[str, Any]]] = []
+
+    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Output:
+        self.asked.append((request_id, prompt_ids, sampling_params))
+        if isinstance(self.output, Exception):
+            raise self.output
+        return self.output
+
+
+async def collect(engine: Engine, prompt: Sequence[int] = (1, 2), sampling: CallSampling = SAMPLING) -> list[Chunk]:
+    return [chunk async for chunk in engine.generate(prompt, sampling, "s.1/0")]
+
+
+@asynccontextmanager
+async def vllm(ids: list[int], finish: str = "stop", **faults: Any) -> AsyncIterator[tuple[VllmHttpEngine, FakeVllm]]:
+    fake = FakeVllm(ids, finish)
+    for name, value in faults.items():
+        setattr(fake, name, value)
+    async with fake.serving():
+        engine = VllmHttpEngine(fake.url, model="m", version=7)
+        try:
+            yield engine, fake
+        finally:
+            await engine.close()
+
+
+async def test_vllm_gets_ids_and_every_sampling_value_and_gives_ids_logprobs_and_version() -> None:
+    async with vllm([5, 6, END]) as (engine, fake):
+        chunks = await collect(engine)
+    assert [i for chunk in chunks for i in chunk.ids] == [5, 6, END]
+    assert [p for chunk in chunks for p in chunk.logprobs] == [-0.25, -0.5, -0.75]
+    assert {chunk.version for chunk in chunks} == {7}
+    assert [chunk.finish for chunk in chunks] == [None, None, "stop"]
+    (body,) = fake.bodies
+    wanted = {"prompt": [1, 2], "temperature": 0.7, "top_p": 0.9, "top_k": 4, "max_tokens": 8, "stop_token_ids": [END]}
+    assert wanted.items() <= body.items()
+    assert {"min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}.items() <= body.items()
+    assert "seed" not in body
+
+
+async def test_a_prompt_of_a_hundred_thousand_ids_passes() -> None:
+    async with vllm([END]) as (engine, _):
+        chunks = await collect(engine, range(100_000))
+    assert chunks[-1].finish == "stop"
+
+
+async def test_vllm_reports_cut_turns_stop_tokens_and_unknown_ends() -> None:
+    async with vllm([5], "length") as (engine, _):
+        assert (await collect(engine))[-1].finish == "length"
+    async with vllm([5], "repetition") as (engine, _):
+        assert (await collect(engine))[-1].finish == "abort"
+    async with vllm([5], "stop", stop_reason=5) as (engine, _):
+        assert (await collect(engine))[-1].stop_reason == 5
+
+
+async def test_a_logprob_that_vllm_does_not_have_is_missing_not_a_number() -> None:
+    async with vllm([5, 6], "stop", logprobs=[None, -9999.0]) as (engine, _):
+        assert [chunk.logprobs for chunk in await collect(engine)] == [(None,), (None,)]
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        ({"status": 404}, "answered 404: no such model"),
+        ({"prompt_ids_shown": [1]}, "1 prompt ids that are not the 2 sent"),
+        ({"error_in_stream": "out of blocks"}, "out of blocks"),
+        ({"cut_after": 1}, "without a finish reason|no answer"),
+    ],
+)
+async def test_what_vllm_does_out_of_contract_is_an_engine_error(faults: dict[str, Any], message: str) -> None:
+    async with vllm([5, 6], **faults) as (engine, _):
+        with pytest.raises(EngineError, match=message):
+            await collect(engine)
+
+
+async def test_a_server_that_is_down_is_an_engine_error() -> None:
+    engine = VllmHttpEngine("http://127.0.0.1:9/v1")
+    with pytest.raises(EngineError, match="is the server up"):
+        await collect(engine)
+    await engine.close()
+    await engine.close()
+
+
+async def test_giving_up_a_generation_hangs_up_on_vllm() -> None:
+    async with vllm(list(range(100)), delay_seconds=0.01) as (engine, fake):
+        async with aclosing(engine.generate((1,), SAMPLING, "s/0")) as stream:  # type: ignore[type-var]
+            async for _ in stream:
+                break
+        await until(lambda: fake.hang_ups == 1)
+
+
+async def test_verl_is_asked_under_the_session_s_name_so_prefixes_stay_cached() -> None:
+    client = FakeVerlClient(Output([5, END], [-0.1, -0.2], extra_fields={"global_steps": 3, "min_global_steps": 3}))
+    (chunk,) = await collect(VerlClientEngine(client))
+    assert chunk == Chunk((5, END), (-0.1, -0.2), 3, "stop")
+    ((request_id, prompt, params),) = client.asked
+    assert (request_id, prompt) == ("s.1", [1, 2])
+    assert params["logprobs"] is True
+    assert (params["max_tokens"], params["stop_token_ids"], "seed" in params) == (8, [END], False)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (Output([5] * 8, [-0.1] * 8), "length"),
+        (Output([5] * 7 + [END], [-0.1] * 8), "stop"),
+        (Output([5], [-0.1], stop_reason="aborted"), "abort"),
+        (Output([], None, stop_reason="aborted"), "abort"),
+    ],
+)
+async def test_verl_s_end_of_a_generation_is_told_apart(output: Output, expected: str) -> None:
+    (chunk,) = await collect(VerlClientEngine(FakeVerlClient(output)))
+    assert chunk.finish == expected
+
+
+async def test_verl_s_oldest_weights_count_and_missing_logprobs_stay_missing() -> None:
+    extra = {"global_steps": 5, "min_global_steps": 4, "max_global_steps": 5}
+    (chunk,) = await collect(VerlClientEngine(FakeVerlClient(Output([5], None, extra_fields=extra))))
+    assert (chunk.version, chunk.logprobs) == (4, (None,))
+    (chunk,) = await collect(VerlClientEngine(FakeVerlClient(Output([5], [-0.1], extra_fields={"global_steps": None}))))
+    assert chunk.version == 0
+
+
+async def test_verl_s_failures_are_engine_errors() -> None:
+    for output in (RuntimeError("actor died"), Output([5, 6], [-0.1])):
+        with pytest.raises(EngineError, match="verl's rollout server"):
+            await collect(VerlClientEngine(FakeVerlClient(output)))
+
+
+async def test_the_scripted_engine_respects_max_tokens_and_stop_tokens() -> None:
+    engine = ScriptedEngine(
+        [ScriptedReply((1, END, 2)), ScriptedReply((1,) * 20), ScriptedReply((1, 2), chunk_tokens=1)]
+    )
+    results = [await collect(engine) for _ in range(3)]
+    assert [[i for chunk in chunks for i in chunk.ids] for chunks in results] == [[1, END], [1] * 8, [1, 2]]
+    assert [chunks[-1].finish for chunks in results] == ["stop", "length", "stop"]
+    with pytest.raises(EngineError, match="no reply left"):
+        await collect(engine)
+
+
+async def test_cancelling_a_scripted_generation_ends_it() -> None:
+    task = asyncio.create_task(collect(ScriptedEngine([ScriptedReply((1,), delay_seconds=60)])))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

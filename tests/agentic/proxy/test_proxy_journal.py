@@ -1,0 +1,192 @@
+"""Durability: a journal cut anywhere is an earlier state of the same session, and what was answered survives a kill."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from proxy_rig import TOKENIZER, Answer, a_spec, ids_of, running, user
+
+from agentic.proxy import FileJournal, Journal, MemoryJournal
+from agentic.proxy.errors import JournalError
+from agentic.proxy.events import Committed, Delivered, Event, Opened, Started
+from agentic.proxy.journal import decode_records, encode_record
+from agentic.proxy.session import Session
+
+
+def recorded() -> list[Event]:
+    """Two calls of a session, the second one a branch."""
+    events: list[Event] = [Opened(spec=a_spec(), at=1.0)]
+    for number, text in enumerate(("first", "second")):
+        ids = ids_of(text)
+        events.append(Started(call=number, body_digest=text, idempotency_key=None, overridden=()))
+        events.append(
+            Committed(
+                call=number,
+                at=2.0 + number,
+                anchor=None,
+                context=ids_of("prompt"),
+                first_prompt=6,
+                ids=ids,
+                logprobs=(-0.125,) * len(ids),
+                versions=(number,) * len(ids),
+                finish="stop",
+                stop_reason=None,
+                delivered=True,
+                answered=True,
+                state_key=f"key {number}",
+                verbatim="v",
+            )
+        )
+    return [*events, Delivered(call=1, delivered=False)]
+
+
+EVENTS = recorded()
+WHOLE = b"".join(encode_record(event) for event in EVENTS)
+ENDS = [len(b"".join(encode_record(event) for event in EVENTS[:count])) for count in range(len(EVENTS) + 1)]
+
+
+@given(st.integers(0, len(WHOLE)))
+def test_a_journal_cut_at_any_byte_gives_the_records_before_the_cut(cut: int) -> None:
+    events, used = decode_records(WHOLE[:cut])
+    count = max(n for n, end in enumerate(ENDS) if end <= cut)
+    assert (events, used) == (EVENTS[:count], ENDS[count])
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))
+def test_a_damaged_byte_hides_its_record_and_later_ones_but_never_changes_one(position: int, flip: int) -> None:
+    damaged = bytearray(WHOLE)
+    damaged[position] ^= flip
+    events, _ = decode_records(bytes(damaged))
+    intact = max(n for n, end in enumerate(ENDS) if end <= position)
+    assert events == EVENTS[:intact]
+
+
+@given(st.integers(1, len(EVENTS)))
+def test_replaying_a_beginning_gives_the_state_that_was(count: int) -> None:
+    live = Session(EVENTS[0])  # type: ignore[arg-type]
+    for event in EVENTS[1:count]:
+        live.apply(event)
+    replayed = Session(decode_records(WHOLE[: ENDS[count]])[0][0])  # type: ignore[arg-type]
+    for event in decode_records(WHOLE[: ENDS[count]])[0][1:]:
+        replayed.apply(event)
+    assert replayed.seal(9.0) == live.seal(9.0)
+
+
+@pytest.fixture(params=["memory", "file", "file with fsync"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
+    """Each journal there is: one contract for all."""
+    if request.param == "memory":
+        return MemoryJournal()
+    return FileJournal(tmp_path / "journal", fsync="fsync" in request.param)
+
+
+async def test_every_journal_keeps_order_separates_sessions_and_forgets(journal: Journal) -> None:
+    assert await journal.read("a") == []
+    await journal.append("a", EVENTS[:2])
+    await journal.append("b", EVENTS[:1])
+    await journal.append("a", EVENTS[2:])
+    assert await journal.read("a") == EVENTS
+    assert await journal.session_ids() == ["a", "b"]
+    await journal.remove("a")
+    await journal.remove("a")
+    assert await journal.session_ids() == ["b"]
+
+
+async def test_appending_after_a_cut_goes_on_behind_the_last_whole_record(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path, fsync=False)
+    (tmp_path / "a.journal").write_bytes(WHOLE[: ENDS[3] + 7])
+    assert await journal.read("a") == EVENTS[:3]
+    await journal.append("a", EVENTS[3:])
+    assert await journal.read("a") == EVENTS
+
+
+async def test_a_journal_that_cannot_be_written_says_where_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file, not a folder")
+    with pytest.raises(JournalError, match="journal_directory"):
+        await FileJournal(tmp_path / "taken", fsync=False).append("a", EVENTS[:1])
+
+
+async def test_a_newer_layout_is_refused_not_skipped(tmp_path: Path) -> None:
+    newer = Opened(spec=a_spec(), at=1.0, schema_version=99)
+    (tmp_path / "a.journal").write_bytes(encode_record(newer))
+    with pytest.raises(JournalError, match="99 is newer"):
+        await FileJournal(tmp_path, fsync=False).read("a")
+
+
+async def test_a_sealed_session_is_the_same_after_a_restart(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    async with running(tiny_folder, journal_directory=folder) as rig:
+        handle = await rig.server.open(a_spec())
+        await rig.ask(handle, [user("hi")])
+        sealed = await rig.server.seal("rollout-1")
+    async with running(tiny_folder, journal_directory=folder) as rig:
+        assert await rig.server.seal("rollout-1") == sealed
+        await rig.server.drop("rollout-1")
+    assert list(folder.iterdir()) == []
+
+
+async def test_an_open_session_goes_on_after_a_restart(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    async with running(tiny_folder, journal_directory=folder) as rig:
+        first = await rig.ask(await rig.server.open(a_spec()), [user("hi")])
+    async with running(tiny_folder, journal_directory=folder) as rig:
+        handle = await rig.server.open(a_spec())
+        assert (await rig.ask(handle, [user("hi"), first.message, user("more")])).status == 200
+        sealed = await rig.server.seal("rollout-1")
+    (only,) = sealed.trajectories
+    assert sum(only.response_mask) == sealed.sampled_tokens == 2 * len(first.text) + 2
+
+
+async def test_a_full_disk_loses_the_session_and_says_so(tiny_folder: Path) -> None:
+    class FullAfterOpening(MemoryJournal):
+        async def append(self, session_id: str, events: list[Event]) -> None:  # type: ignore[override]
+            if not isinstance(events[0], Opened):
+                raise JournalError("no space left")
+            await super().append(session_id, events)
+
+    async with running(tiny_folder, journal=FullAfterOpening()) as rig:
+        answer: Answer = await rig.ask(await rig.server.open(a_spec()), [user("hi")])
+    assert (answer.status, "no space left" in answer.body["error"]["message"]) == (502, True)
+
+
+SERVE = """
+import asyncio, json, sys
+sys.path[:0] = sys.argv[3:]
+from pathlib import Path
+from proxy_rig import a_spec, running
+async def main():
+    async with running(Path(sys.argv[1]), journal_directory=Path(sys.argv[2]), journal_fsync=True) as rig:
+        handle = await rig.server.open(a_spec())
+        print(json.dumps(handle.model_dump()), flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+async def test_what_was_answered_survives_sigkill(tiny_folder: Path, tmp_path: Path) -> None:
+    import aiohttp
+
+    folder = tmp_path / "journal"
+    here = Path(__file__).parents[3]
+    arguments = [str(tiny_folder), str(folder), str(here), str(here / "tests" / "doubles")]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVE, *arguments, stdout=pipe)
+    assert process.stdout is not None
+    handle = json.loads(await process.stdout.readline())
+    headers = {"Authorization": f"Bearer {handle['api_key']}"}
+    url, body = f"{handle['base_url']}/chat/completions", {"messages": [user("hi")]}
+    async with aiohttp.ClientSession(headers=headers) as http, http.post(url, json=body) as response:
+        answer = (await response.json())["choices"][0]["message"]["content"]
+    os.kill(process.pid, signal.SIGKILL)
+    await process.wait()
+    async with running(tiny_folder, journal_directory=folder) as rig:
+        sealed = await rig.server.seal("rollout-1")
+    (only,) = sealed.trajectories
+    trained = [i for i, mask in zip(only.response_ids, only.response_mask, strict=True) if mask]
+    assert TOKENIZER.decode(trained) == answer
