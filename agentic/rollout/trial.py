@@ -47,13 +47,15 @@ _AGENTS = {
     "scripted": "agentic.rollout.agents.scripted:ScriptedAgent",
 }
 
+_VERIFIER = "agentic.rollout.verifier:BriefVerifier"
+
 
 class EnvironmentSpec(BaseModel):
     """Which Harbor environment a trial runs in, as Harbor imports it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    import_path: str = "agentic.sandbox.harbor_environment:SandboxEnvironment"
+    import_path: str = "agentic.rollout.environment:OutsideAgentEnvironment"
     """`module:Class` of a Harbor environment."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Its keyword arguments; plain data, since Harbor writes them to the trial's folder."""
@@ -268,7 +270,7 @@ def _harbor_config(request: TrialRequest) -> "TrialConfig":
         environment=EnvironmentConfig(
             import_path=request.environment.import_path, kwargs=request.environment.kwargs, delete=True
         ),
-        verifier=VerifierConfig(override_timeout_sec=request.grading_seconds),
+        verifier=VerifierConfig(import_path=_VERIFIER, override_timeout_sec=request.grading_seconds),
     )
 
 

@@ -40,6 +40,7 @@ def _write_task(folder, test_sh=TEST_SH):
     (folder / "environment" / "Dockerfile").write_text("FROM base\nWORKDIR /testbed\nCOPY calc.txt .\n")
     (folder / "environment" / "calc.txt").write_text("1 - 2\n")
     (folder / "tests" / "test.sh").write_text(test_sh)
+    (folder / "tests" / "test.sh").chmod(0o755)
     return folder
 
 

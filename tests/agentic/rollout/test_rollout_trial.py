@@ -71,6 +71,33 @@ async def test_a_verifier_without_a_verdict_is_a_fact(request_for, tmp_path, wri
     assert result.facts.exception == "RewardFileNotFoundError"
 
 
+async def test_what_the_agent_planted_for_the_verifier_is_gone_when_it_runs(request_for, tmp_path, write_task):
+    script = """#!/bin/sh\n[ -e "$ROOT/tests/planted" ] || echo 0 > "$ROOT/logs/verifier/reward.txt"\n"""
+    task = str(write_task(tmp_path / "tasks" / "planted", test_sh=script))
+    plant = ("touch /tests/planted", "echo 1 > /logs/verifier/reward.txt", "echo 1 > /logs/verifier/reward.json")
+    assert (await TrialRunner(1).run(request_for(*plant, task_dir=task))).facts.rewards == {"reward": 0.0}
+
+
+async def test_the_verifier_may_report_more_than_the_reward_and_its_output_is_kept(request_for, tmp_path, write_task):
+    report = """echo '{"reward": 1, "patch_lines": 2}' > "$ROOT/logs/verifier/reward.json"\n"""
+    task = write_task(tmp_path / "tasks" / "measured", test_sh=f'#!/bin/sh\necho "3 passed"\n{report}')
+    (task / "tests" / "test.sh").chmod(0o644)
+    result = await TrialRunner(1).run(request_for(task_dir=str(task)))
+    assert result.facts.rewards == {"reward": 1.0, "patch_lines": 2.0}
+    assert (tmp_path / "trials" / "trial-1" / "verifier" / "test-stdout.txt").read_text() == "3 passed\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "exception"),
+    [("", "RewardFileEmptyError"), ("passed", "VerifierOutputParseError"), ("nan", "VerifierOutputParseError")],
+)
+async def test_a_reward_that_is_no_number_is_a_fact(request_for, tmp_path, write_task, written, exception):
+    script = f"""#!/bin/sh\nprintf '{written}' > "$ROOT/logs/verifier/reward.txt"\n"""
+    task = write_task(tmp_path / "tasks" / "odd", test_sh=script)
+    result = await TrialRunner(1).run(request_for(task_dir=str(task)))
+    assert (result.facts.rewards, result.facts.exception) == (None, exception)
+
+
 async def test_a_task_that_is_not_there_is_a_fact(request_for, tmp_path):
     result = await TrialRunner(1).run(request_for(task_dir=str(tmp_path / "nowhere")))
     assert result.facts.rewards is None
