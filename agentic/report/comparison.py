@@ -1,8 +1,8 @@
 """Several finished runs side by side: seeds of one experiment, and a control that must not learn.
 
 `python -m agentic.report.comparison RUN_DIR... --control RUN_DIR --out docs/results/demo` writes `demo.json`, the
-figures of every run, and `demo.png`, the picture of them. Every figure comes from the runs' own files; a run without an
-evaluation is refused, since a comparison with holes misleads.
+figures of every run, `demo.md`, the tables of them, and `demo.png`, the picture. Every figure comes from the runs' own
+files; a run without an evaluation is refused, since a comparison with holes misleads.
 """
 
 import argparse
@@ -140,6 +140,48 @@ def _text(path: str) -> str:
     return Path(path).read_text(encoding="utf-8") if Path(path).exists() else ""
 
 
+def tables(comparison: Comparison, picture_name: str) -> str:
+    """Rates and gains, then seconds of each step of the workflow, as Markdown."""
+    machine = comparison.machine
+    lines = [
+        "# Measured runs",
+        "",
+        f"Written by `{comparison.written_by}`; do not edit. Started with `{comparison.command}`,",
+        f"on {machine.cores} cores ({machine.cpu}) and {machine.memory_gib:g} GiB of memory, Python {machine.python}, "
+        f"{machine.system}.",
+        "",
+        f"![Resolve rates over training and gains of all runs]({picture_name})",
+        "",
+        "| run | split | before | after | gain | 95 % interval |",
+        "|---|---|---|---|---|---|",
+        *(_gain_row(run, split, result) for run in comparison.runs for split, result in run.splits.items()),
+        "",
+        *_phase_table(comparison.runs),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _gain_row(run: RunFigures, split: str, result: SplitResult) -> str:
+    sides = (
+        "none graded" if side is None or side.rate is None else f"{side.rate:.3f} ({side.resolved}/{side.graded})"
+        for side in (result.before, result.after)
+    )
+    gain = "unknown" if result.gain is None else f"{result.gain:+.3f}"
+    interval = "unknown" if result.gain_interval is None else "{:+.3f} to {:+.3f}".format(*result.gain_interval)
+    return f"| {_label(run)} | {split} | {' | '.join(sides)} | {gain} | {interval} |"
+
+
+def _phase_table(runs: Sequence[RunFigures]) -> list[str]:
+    steps = dict.fromkeys(step for run in runs for step in run.phases)
+    head = ["| seconds |", *(f" {_label(run)} |" for run in runs)]
+    rows = [
+        f"| {step} |" + "".join(f" {run.phases[step]:.1f} |" if step in run.phases else " |" for run in runs)
+        for step in steps
+    ]
+    totals = "".join(f" {run.seconds:.1f} |" if run.seconds is not None else " |" for run in runs)
+    return ["".join(head), "|---|" + "---|" * len(runs), *rows, f"| start to end |{totals}"]
+
+
 def draw(comparison: Comparison) -> bytes:
     """One panel for each split (curves of all runs) and one with before and after of every run."""
     splits = list(dict.fromkeys(split for run in comparison.runs for split in run.splits))
@@ -234,7 +276,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Write OUT.json and OUT.png."""
+    """Write OUT.json, OUT.md and OUT.png."""
     arguments = _arguments()
     try:
         comparison = compare(arguments.runs, arguments.control, arguments.command)
@@ -243,7 +285,9 @@ def main() -> None:
         raise SystemExit(_PERMANENT) from error
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.with_suffix(".json").write_text(comparison.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    arguments.out.with_suffix(".png").write_bytes(draw(comparison))
+    image = arguments.out.with_suffix(".png")
+    arguments.out.with_suffix(".md").write_text(tables(comparison, image.name), encoding="utf-8")
+    image.write_bytes(draw(comparison))
 
 
 if __name__ == "__main__":

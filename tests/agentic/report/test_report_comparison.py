@@ -33,6 +33,10 @@ def test_runs_and_control_become_one_file_and_one_picture(run_folder: RunFolder,
     ]
     assert comparison.machine.cores > 0
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    tables = out.with_suffix(".md").read_text()
+    assert "| seed 1 | repair/same-template | 0.297 (38/128) | 0.750 (96/128) | +0.453 | +0.336 to +0.552 |" in tables
+    assert "| train | 341.0 | 341.0 | 341.0 |" in tables
+    assert "![Resolve rates over training and gains of all runs](demo.png)" in tables
 
 
 def test_figures_are_those_of_the_runs(run_folder: RunFolder) -> None:
