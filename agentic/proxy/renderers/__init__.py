@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from ..errors import RendererError
 from .base import HeldTurn, Renderer
 
 __all__ = ["HeldTurn", "Renderer", "make_renderer"]
 
 
 def make_renderer(tokenizer_or_path: Any) -> Renderer:
-    """The renderer for a Hugging Face folder (str or Path), a model's name there, or a tokenizer object of
-    transformers.
+    """The renderer for a Hugging Face folder (str or Path) or a tokenizer object of transformers.
 
     A family that the library `renderers` writes out by hand is rendered by it; everything else by its chat template.
     """
@@ -19,15 +17,10 @@ def make_renderer(tokenizer_or_path: Any) -> Renderer:
     from .template import TemplateRenderer
     from .tokens import from_tokenizer, load_folder
 
-    if not isinstance(tokenizer_or_path, str | Path):
-        tokenizer, files = from_tokenizer(tokenizer_or_path)
-        name = str(getattr(tokenizer_or_path, "name_or_path", ""))
-    elif Path(tokenizer_or_path).is_dir():
+    if isinstance(tokenizer_or_path, str | Path):
         tokenizer, files = load_folder(Path(tokenizer_or_path))
         name = str(tokenizer_or_path)
     else:
-        named = find_library_renderer(str(tokenizer_or_path), None)
-        if named is None:
-            raise RendererError(f"{tokenizer_or_path} is neither a folder nor a model that `renderers` knows")
-        return named
-    return find_library_renderer(name, files) or TemplateRenderer(tokenizer, files)
+        tokenizer, files = from_tokenizer(tokenizer_or_path)
+        name = str(getattr(tokenizer_or_path, "name_or_path", ""))
+    return find_library_renderer(name, tokenizer, files) or TemplateRenderer(tokenizer, files)

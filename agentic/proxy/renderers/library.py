@@ -14,13 +14,13 @@ from ..conversation import THINK_END, Json, Message, ToolCall, as_template_dicts
 from ..errors import RendererError
 from .base import HeldTurn
 from .jinja import ChatTemplate
-from .tokens import TokenizerFiles
+from .tokens import TextTokenizer, TokenizerFiles
 
 
 class LibraryRenderer:
     """The proxy's protocol over one of the library's renderers."""
 
-    def __init__(self, renderer: Any, tokenizer: Any) -> None:
+    def __init__(self, renderer: Any, tokenizer: "LibraryTokenizer") -> None:
         self._renderer = renderer
         self._tokenizer = tokenizer
         self._stops = tuple(int(token) for token in renderer.get_stop_token_ids())
@@ -58,33 +58,58 @@ class LibraryRenderer:
 
     def token_text(self, token_id: int) -> str:
         """One token as text."""
-        return str(self._tokenizer.decode([token_id]))
+        return self._tokenizer.decode(token_id)
 
 
-def find_library_renderer(name_or_path: str, files: TokenizerFiles | None) -> LibraryRenderer | None:
+class LibraryTokenizer:
+    """What the library asks of a tokenizer, over the folder's own file and without transformers."""
+
+    def __init__(self, name_or_path: str, tokenizer: TextTokenizer, files: TokenizerFiles) -> None:
+        self.name_or_path = name_or_path
+        self.unk_token_id = tokenizer.token_id(files.special_tokens.get("unk_token", ""))
+        self.eos_token_id = tokenizer.token_id(files.special_tokens.get("eos_token", ""))
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        """Ids of text in which special tokens count as such; none are added."""
+        return self._tokenizer.encode_template(text)
+
+    def decode(self, token_ids: Any, skip_special_tokens: bool = False) -> str:
+        """Text of ids."""
+        ids = [token_ids] if isinstance(token_ids, int) else list(token_ids)
+        return self._tokenizer.decode(ids, keep_special_tokens=not skip_special_tokens)
+
+    def convert_tokens_to_ids(self, tokens: Any) -> Any:
+        """The id of a token or those of several; an unknown one gives the unknown token's id."""
+        if isinstance(tokens, str):
+            found = self._tokenizer.token_id(tokens)
+            return self.unk_token_id if found is None else found
+        return [self.convert_tokens_to_ids(token) for token in tokens]
+
+
+def find_library_renderer(name_or_path: str, tokenizer: TextTokenizer, files: TokenizerFiles) -> LibraryRenderer | None:
     """The library's renderer for a model, or None if it has none that is right for this template."""
     from renderers.base import MODEL_RENDERER_MAP
 
     family = MODEL_RENDERER_MAP.get(name_or_path)
     if family is not None:
-        return _build(name_or_path, family)
+        return _build(LibraryTokenizer(name_or_path, tokenizer, files), family)
     tail = Path(name_or_path).name
     likely = next((value for name, value in MODEL_RENDERER_MAP.items() if name.rpartition("/")[2] == tail), None)
-    if likely is None or files is None:
+    if likely is None:
         return None
-    found = _build(name_or_path, likely)
+    found = _build(LibraryTokenizer(name_or_path, tokenizer, files), likely)
     return found if _agrees(found, files) else None
 
 
-def _build(name_or_path: str, family: str) -> LibraryRenderer:
+def _build(tokenizer: LibraryTokenizer, family: str) -> LibraryRenderer:
     import renderers
-    from renderers.base import load_tokenizer
 
     try:
-        tokenizer = load_tokenizer(name_or_path)
-    except (OSError, ValueError) as error:
-        raise RendererError(f"cannot load the tokenizer of {name_or_path}: {error}") from error
-    return LibraryRenderer(renderers.create_renderer(tokenizer, renderers.config_from_name(family)), tokenizer)
+        built = renderers.create_renderer(tokenizer, renderers.config_from_name(family))
+    except (AssertionError, ValueError) as error:
+        raise RendererError(f"{tokenizer.name_or_path} lacks what the family {family} needs: {error}") from error
+    return LibraryRenderer(built, tokenizer)
 
 
 def _agrees(renderer: LibraryRenderer, files: TokenizerFiles) -> bool:

@@ -31,7 +31,7 @@ class TextTokenizer:
     def __init__(self, backend: Any) -> None:
         self._backend = backend
         pieces = self.encode_content("ab") + self.encode_content("cd e")
-        if self._backend.decode(pieces, skip_special_tokens=False) != "abcd e":
+        if self.decode(pieces, keep_special_tokens=True) != "abcd e":
             raise RendererError(
                 "this tokenizer changes text at the edges of a piece (a prefix space?), so turns cannot be encoded "
                 "one by one: use a model family that the library `renderers` supports"
@@ -45,13 +45,13 @@ class TextTokenizer:
         """Ids of message text."""
         return self._encode(text, as_text=True)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text without special tokens."""
-        return str(self._backend.decode(list(ids), skip_special_tokens=True))
+    def decode(self, ids: Sequence[int], keep_special_tokens: bool = False) -> str:
+        """Text, without special tokens unless they are to be kept."""
+        return str(self._backend.decode(list(ids), skip_special_tokens=not keep_special_tokens))
 
     def token_text(self, token_id: int) -> str:
         """One token as text, special ones included."""
-        return str(self._backend.decode([token_id], skip_special_tokens=False))
+        return self.decode([token_id], keep_special_tokens=True)
 
     def token_id(self, token: str) -> int | None:
         """The id of a whole token, or None if there is no such token."""
