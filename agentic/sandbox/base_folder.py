@@ -113,6 +113,11 @@ def plan_base(host: Path = Path("/")) -> BaseFolder:
     return BaseFolder(folders, files, dict(sorted(links.items())), tuple(binds))
 
 
+def find_shell() -> str:
+    """What runs a command line: bash, as in most images, where the host has it."""
+    return "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+
+
 def _plan_python(prefix: Path, files: dict[str, tuple[int, bytes]], links: dict[str, str], binds: list[Bind]) -> None:
     """Our interpreter at /opt/python: a link when /usr has it, else its binary, and its library folder bound."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 from agentic.sandbox.base import SandboxProvider
-from agentic.sandbox.errors import SandboxSetupError
 from agentic.sandbox.rootfs import RootfsStore
 from agentic.sandbox.settings import (
     BubblewrapSandbox,
@@ -31,7 +30,9 @@ def make_provider(settings: SandboxSettings, store: RootfsStore) -> SandboxProvi
 
             return BubblewrapProvider(settings, store)
         case PodmanSandbox() | DockerSandbox():
-            raise SandboxSetupError(f"sandbox.provider={settings.provider} is not built in yet: use bubblewrap")
+            from agentic.sandbox.local.container import ContainerProvider
+
+            return ContainerProvider(settings, store)
         case UnsafeProcessSandbox():
             from agentic.sandbox.local.process import ProcessProvider
 

@@ -65,6 +65,10 @@ class ContainerSandbox(SandboxLimits):
 
     runtime: str | None = None
     """OCI runtime such as `runc`; None leaves the engine's own choice."""
+    lease_seconds: int = Field(7200, ge=60)
+    """A container ends by itself after so long, should its owner be killed and nobody sweep."""
+    options: tuple[str, ...] = ()
+    """More words for the engine's `run`, such as `--ulimit=nofile=20000`."""
 
 
 class PodmanSandbox(ContainerSandbox):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agentic.sandbox.base import TIMEOUT_EXIT_CODE, Command, ExecResult, Sandbox, SandboxSpec
+from agentic.sandbox.base_folder import find_shell
 from agentic.sandbox.errors import SandboxLostError, SandboxSetupError, SandboxStartError, SandboxTransferError
 from agentic.sandbox.local import transfer
 from agentic.sandbox.local.cgroup import Cgroups, Limits, SandboxCgroup, find_cgroups, is_oom_killed, remove_cgroups
@@ -47,6 +48,7 @@ class BubblewrapProvider:
         self.store = store
         self._cgroups = cgroups
         self._program = find_program(settings)
+        self.shell = find_shell()
         self._running_folder = RunningFolder(store.root.resolve() / "running")
         self._owner = own_identity()
         self._client: Client | None = None
@@ -98,7 +100,8 @@ class BubblewrapProvider:
     def _start_request(self, spec: SandboxSpec, name: str, cgroup: SandboxCgroup | None) -> dict[str, Any]:
         root = self.store.root.resolve()
         (root / "scratch").mkdir(parents=True, exist_ok=True)
-        scratch_bytes = self.settings.scratch_mb * MIB
+        scratch_mb = min(self.settings.scratch_mb, (spec.memory_mb or self.settings.memory_mb) // 2)
+        scratch_bytes = scratch_mb * MIB
         shm_bytes = scratch_bytes // SHM_SHARE
         for socket in spec.sockets:
             open_socket_to_all(socket)
@@ -202,7 +205,7 @@ class BubblewrapSandboxHandle:
         return {
             "op": wire.EXEC,
             "sandbox": self.name,
-            "command": [SHELL, "-c", command] if isinstance(command, str) else list(command),
+            "command": [self._provider.shell, "-c", command] if isinstance(command, str) else list(command),
             "cwd": cwd or self.spec.workdir or config.workdir,
             "env": {**self._env, **(env or {})},
             "user": str(config.user if user is None else user),
@@ -251,13 +254,11 @@ class BubblewrapSandboxHandle:
         limit_bytes = self._provider.settings.download_limit_bytes
         unpacking = self._in_thread(transfer.unpack, os.fdopen(ours, "rb"), target, limit_bytes)
         try:
-            running = asyncio.ensure_future(self._run(request, b"", {"stdout": theirs}))
-            await asyncio.sleep(0)
-            result = await running
+            result = await self._run(request, b"", {"stdout": theirs})
         finally:
             os.close(theirs)
             damage = (await asyncio.gather(unpacking, return_exceptions=True))[0]
-        if result.exit_code != 0 and not isinstance(damage, SandboxTransferError):
+        if result.exit_code != 0 and not isinstance(damage, transfer.TooLargeError):
             raise SandboxTransferError(f"cannot download {source}: {result.error_text.strip()}")
         if isinstance(damage, BaseException):
             raise damage
@@ -283,10 +284,6 @@ class BubblewrapSandboxHandle:
         """Clear up after a start that failed."""
         self.mark_lost("it was never up")
         await self._provider.clear(self)
-
-
-SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
-"""What runs a command line: the host's, which the base folder shows."""
 
 
 def find_program(settings: BubblewrapSandbox) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agentic.sandbox.base import TIMEOUT_EXIT_CODE, Command, ExecResult, Sandbox, SandboxSpec
+from agentic.sandbox.base_folder import find_shell
 from agentic.sandbox.errors import SandboxLostError, SandboxStartError, SandboxTransferError
 from agentic.sandbox.local.spawner.output import Capture
 from agentic.sandbox.local.spawner.processes import kill_session
@@ -90,7 +91,7 @@ class ProcessSandbox:
         stdin: bytes = b"",
     ) -> ExecResult:
         self._require_alive()
-        words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+        words = [find_shell(), "-c", command] if isinstance(command, str) else list(command)
         settings = self._provider.settings
         base = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self._root), "SANDBOX_ROOT": str(self._root)}
         try:

@@ -6,6 +6,7 @@ written any more, and only those that stay inside the folder. Contents, permissi
 owners, and set-user-id bits, are not carried over.
 """
 
+import contextlib
 import os
 import shutil
 import stat
@@ -39,7 +40,8 @@ def pack(source: Path, name: str, stream: IO[bytes]) -> None:
     except BrokenPipeError:
         pass  # The other side has ended, and its exit code says why.
     finally:
-        stream.close()
+        with contextlib.suppress(BrokenPipeError):
+            stream.close()
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -48,6 +50,10 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member
+
+
+class TooLargeError(SandboxTransferError):
+    """More came out than the settings allow."""
 
 
 class LimitedReader:
@@ -62,7 +68,7 @@ class LimitedReader:
         chunk = self._stream.read(size)
         self._taken_bytes += len(chunk)
         if self._taken_bytes > self._limit_bytes:
-            raise SandboxTransferError(
+            raise TooLargeError(
                 f"what comes out of the sandbox exceeds {self._limit_bytes} bytes: raise sandbox.download_limit_bytes"
             )
         return chunk

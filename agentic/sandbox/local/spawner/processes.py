@@ -2,11 +2,11 @@
 
 A command ends when its own process ends, however many background processes it leaves; those keep their output pipes,
 which are drained and thrown away so that they don't block or break. Killing a command kills its cgroup, which is all
-that it started, however detached; without cgroups, its session and descendants.
+that it started, however detached; without cgroups, what began in the sandbox after it did.
 """
 
 # The spawner stays small: pathlib is a megabyte and milliseconds.
-# ruff: noqa: PTH106, PTH110, PTH123, PTH208
+# ruff: noqa: PTH106, PTH110, PTH115, PTH123, PTH208
 
 import contextlib
 import os
@@ -80,7 +80,8 @@ class RunningCommand:
         if self.cgroup is not None:
             kill_cgroup(self.cgroup)
         else:
-            kill_session(self.pid)
+            others = {command.pid for command in self.sandbox.commands.values()} - {self.pid}
+            kill_started_since(self.pid, self.sandbox.init_pid, others)
 
 
 def is_running(pid: int) -> bool:
@@ -110,30 +111,64 @@ def kill_cgroup(folder: str) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def kill_session(leader: int) -> None:
-    """Kill the session that a command leads and whatever descends from it."""
-    doomed = {leader}
-    for _ in range(KILL_ROUNDS):
-        found = {pid for pid, parent, session in _all_processes() if session == leader or parent in doomed} | {leader}
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if found <= doomed:
-            return
-        doomed |= found
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """A process that runs, by /proc/PID/stat."""
+
+    pid: int
+    parent: int
+    session: int
+    started: int
 
 
-def _all_processes() -> list[tuple[int, int, int]]:
-    """Process, parent, session, for all that still run."""
+def all_processes() -> list[ProcessRow]:
+    """Every process that is not ending."""
     rows = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as handle:
-            state, parent, _, session = handle.read().rpartition(")")[2].split()[:4]
-            if state not in "ZX":
-                rows.append((int(name), int(parent), int(session)))
+            fields = handle.read().rpartition(")")[2].split()
+            if fields[0] not in "ZX":
+                rows.append(ProcessRow(int(name), int(fields[1]), int(fields[3]), int(fields[19])))
     return rows
+
+
+def kill_session(leader: int) -> None:
+    """Kill the session that a command leads and whatever descends from it."""
+    doomed = {leader}
+    for _ in range(KILL_ROUNDS):
+        found = {row.pid for row in all_processes() if row.session == leader or row.parent in doomed} | {leader}
+        kill_all(found)
+        if found <= doomed:
+            return
+        doomed |= found
+
+
+def kill_started_since(leader: int, init: int, others: set[int]) -> None:
+    """Kill a command and whatever began after it in the process namespace of `init`, sessions of others excepted."""
+    namespace = _namespace(init)
+    since = next((row.started for row in all_processes() if row.pid == leader), None)
+    for _ in range(KILL_ROUNDS):
+        young = {row.pid for row in all_processes() if since is not None and row.started >= since}
+        spared = {row.pid for row in all_processes() if row.session in others} | {init}
+        found = {pid for pid in young - spared if _namespace(pid) == namespace}
+        if not found:
+            return
+        kill_all(found)
+
+
+def kill_all(pids: set[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return ""
 
 
 def _write(path: str, text: str) -> None:

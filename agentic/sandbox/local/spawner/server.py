@@ -85,7 +85,7 @@ class Server:
             command.kill()
 
     def _release(self, request: dict[str, Any]) -> None:
-        sandbox = self._sandboxes.get(request["sandbox"])
+        sandbox = self._sandboxes.get(request["sandbox"]) or self._starts.find(request["sandbox"])
         if sandbox is None:
             self._channel.reply({"id": request["id"], "event": wire.RELEASED})
             return

@@ -43,6 +43,11 @@ class Starts:
         self._started = started
         self._starting: dict[str, Starting] = {}
 
+    def find(self, name: str) -> RunningSandbox | None:
+        """A sandbox that is not up yet."""
+        starting = self._starting.get(name)
+        return starting.sandbox if starting else None
+
     def next_deadline(self) -> float:
         return min((starting.deadline for starting in self._starting.values()), default=NEVER)
 
@@ -111,6 +116,8 @@ class Starts:
         self._finish(starting)
         reason = " ".join(starting.message.decode(errors="replace").split()) or "bubblewrap ended without a word"
         self._channel.reply({"id": starting.request_id, "event": wire.FAILED, "reason": reason})
+        for request_id in sandbox.release_ids:
+            self._channel.reply({"id": request_id, "event": wire.RELEASED})
         return True
 
     def _finish(self, starting: Starting) -> None:

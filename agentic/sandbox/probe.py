@@ -1,0 +1,225 @@
+"""Tries each isolation promise from inside a sandbox, and prints which are kept.
+
+    python -m agentic.sandbox.probe [--store FOLDER] [--provider bubblewrap]
+
+Exit code 0 when all are kept, 1 when one is broken, 78 when no sandbox could be started.
+"""
+
+import argparse
+import asyncio
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from agentic.errors import AgenticError
+from agentic.sandbox.base import ExecResult, Sandbox, SandboxProvider, SandboxSpec
+from agentic.sandbox.errors import SandboxLostError
+from agentic.sandbox.providers import make_provider, open_store
+from agentic.sandbox.rootfs import RootfsStore
+from agentic.sandbox.settings import MIB, SandboxSettings
+
+RUN_ID = "probe"
+Outcome = tuple[bool, str]
+Check = Callable[[Sandbox], Awaitable[Outcome]]
+
+CONNECT = """
+import socket, sys
+for address in (("1.1.1.1", 53), ("8.8.8.8", 80), ("169.254.169.254", 80), ("10.0.0.1", 80)):
+    try:
+        socket.create_connection(address, timeout=0.5)
+    except OSError:
+        continue
+    sys.exit(f"reached {address}")
+"""
+FORK_BOMB = """
+import os, time
+made = 0
+try:
+    while made < 5000:
+        if os.fork() == 0:
+            time.sleep(3)
+            os._exit(0)
+        made += 1
+except OSError:
+    pass
+print(made)
+"""
+HOG = "blocks = []\nwhile True: blocks.append(bytearray(8 << 20))"
+PRIVILEGES = "grep -E '^(CapEff|CapPrm|CapBnd|CapAmb):' /proc/self/status; grep NoNewPrivs /proc/self/status"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One line of the table."""
+
+    text: str
+    check: Check
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One promise, tried."""
+
+    promise: str
+    is_kept: bool
+    detail: str
+
+
+def last_words(result: ExecResult) -> str:
+    words = (result.text + result.error_text).strip().splitlines()
+    return words[-1][:100] if words else f"exit code {result.exit_code}"
+
+
+async def has_no_network(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec(["python3", "-c", CONNECT], timeout_seconds=20)
+    return result.exit_code == 0, "no address answers" if result.exit_code == 0 else last_words(result)
+
+
+async def has_only_loopback(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec("cut -d: -f1 -s /proc/net/dev | tr -d ' '")
+    return result.text.split() == ["lo"], f"interfaces: {' '.join(result.text.split())}"
+
+
+async def hides_host_processes(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec("ls /proc | grep -c '^[0-9]'")
+    return int(result.text) < 10, f"{result.text.strip()} processes visible"
+
+
+async def hides_host_files(sandbox: Sandbox) -> Outcome:
+    with tempfile.NamedTemporaryFile(prefix="agentic-secret-") as secret:
+        places = ["/etc/shadow", "/etc/ssh", "/var/lib", "/sys", "/boot", secret.name, str(Path.home() / ".profile")]
+        result = await sandbox.exec(["/bin/sh", "-c", 'for p in "$@"; do ls -d "$p"; done', "sh", *places])
+    return not result.stdout, result.text.strip() or "none of them visible"
+
+
+async def cannot_write_host_programs(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec("touch /usr/bin/agentic-probe || touch /opt/python/lib/agentic-probe")
+    return result.exit_code != 0, last_words(result)
+
+
+async def cannot_write_kernel_settings(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec("echo x > /proc/sys/kernel/core_pattern || echo x > /proc/sysrq-trigger")
+    return result.exit_code != 0, last_words(result)
+
+
+async def has_no_privileges(sandbox: Sandbox) -> Outcome:
+    rows = dict(line.split(":") for line in (await sandbox.exec(PRIVILEGES)).text.splitlines())
+    no_new = rows.pop("NoNewPrivs", "0").strip()
+    held = {name: int(value, 16) for name, value in rows.items()}
+    return len(held) == 4 and not any(
+        held.values()
+    ) and no_new == "1", f"capabilities {max(held.values())}, NNP {no_new}"
+
+
+async def cannot_gain_privileges(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec("unshare --user --map-root-user true || mount -t tmpfs none /mnt")
+    return result.exit_code != 0, last_words(result)
+
+
+async def has_no_devices(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec("find /dev -type b; mknod /tmp/disk b 8 0 && echo made")
+    return not result.stdout, result.text.strip() or "no block device, none can be made"
+
+
+async def survives_its_own_violence(sandbox: Sandbox) -> Outcome:
+    await sandbox.exec("kill -9 1; kill -9 -1", timeout_seconds=10)
+    result = await sandbox.exec("echo alive")
+    return result.text == "alive\n", "alive after kill -9 1 and kill -9 -1"
+
+
+async def bounds_processes(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec(["python3", "-S", "-E", "-c", FORK_BOMB], timeout_seconds=20)
+    made = int(result.text) if result.text.strip().isdigit() else 0
+    await sandbox.exec("kill -9 -1", timeout_seconds=10)
+    return 0 < made < 2000, f"{made} processes, then refused"
+
+
+async def bounds_memory(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec(["python3", "-S", "-E", "-c", HOG], timeout_seconds=30)
+    return result.exit_code == 137, f"exit code {result.exit_code}"
+
+
+async def bounds_scratch_space(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec("head -c 100G /dev/zero > /big; rm -f /big", timeout_seconds=30)
+    return b"No space left" in result.stderr, last_words(result)
+
+
+async def bounds_output(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec("head -c 50000000 /dev/zero", timeout_seconds=30)
+    return result.truncated and len(result.stdout) < 20 * MIB, f"{len(result.stdout)} bytes kept of 50000000"
+
+
+async def bounds_time(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec("setsid sleep 987 & sleep 988", timeout_seconds=0.5)
+    left = (await sandbox.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 98[78]'")).text.strip()
+    return result.timed_out and left == "0", f"timed out: {result.timed_out}, processes left: {left}"
+
+
+PROMISES = (
+    Promise("no address of a network can be reached", has_no_network),
+    Promise("no network interface but loopback", has_only_loopback),
+    Promise("processes of the host are invisible", hides_host_processes),
+    Promise("files of the host are invisible", hides_host_files),
+    Promise("programs of the host cannot be changed", cannot_write_host_programs),
+    Promise("kernel settings cannot be changed", cannot_write_kernel_settings),
+    Promise("commands hold no capability", has_no_privileges),
+    Promise("commands can gain no privilege", cannot_gain_privileges),
+    Promise("no device of the host can be reached", has_no_devices),
+    Promise("what runs inside cannot end the sandbox", survives_its_own_violence),
+    Promise("processes are bounded", bounds_processes),
+    Promise("memory is bounded", bounds_memory),
+    Promise("scratch space is bounded", bounds_scratch_space),
+    Promise("output is bounded", bounds_output),
+    Promise("time is bounded, for all that a command started", bounds_time),
+)
+
+
+async def probe(provider: SandboxProvider, store: RootfsStore) -> list[Finding]:
+    """Try every promise, each in a sandbox of its own; losing one breaks the promise that was tried."""
+    rootfs = await asyncio.to_thread(store.ensure_base)
+    findings = []
+    for promise in PROMISES:
+        sandbox = await provider.acquire(SandboxSpec(RUN_ID, f"{os.getpid()}-{secrets.token_hex(4)}", rootfs))
+        try:
+            is_kept, detail = await promise.check(sandbox)
+        except SandboxLostError as error:
+            is_kept, detail = False, str(error)
+        finally:
+            await sandbox.release()
+        findings.append(Finding(promise.text, is_kept, detail))
+    return findings
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m agentic.sandbox.probe", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--store", type=Path, help="the root-folder store; a temporary one when left out")
+    parser.add_argument(
+        "--provider", default="bubblewrap", choices=["bubblewrap", "podman", "docker", "unsafe-process"]
+    )
+    arguments = parser.parse_args()
+    settings: SandboxSettings = TypeAdapter(SandboxSettings).validate_python({"provider": arguments.provider})
+    with tempfile.TemporaryDirectory(prefix="agentic-probe-") as folder:
+        store = open_store(arguments.store or Path(folder), settings)
+        try:
+            provider = make_provider(settings, store)
+            findings = await probe(provider, store)
+            await provider.close()
+        except AgenticError as error:
+            sys.stderr.write(f"{error}\n")
+            return 78
+    width = max(len(finding.promise) for finding in findings)
+    for finding in findings:
+        sys.stdout.write(f"{'kept  ' if finding.is_kept else 'BROKEN'}  {finding.promise:{width}}  {finding.detail}\n")
+    return 0 if all(finding.is_kept for finding in findings) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

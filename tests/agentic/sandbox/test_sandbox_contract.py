@@ -1,0 +1,207 @@
+"""What every sandbox promises, tried on each of them, the double included."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from agentic.sandbox.base import Sandbox, SandboxProvider, SandboxSpec
+from agentic.sandbox.errors import SandboxLostError, SandboxStartError, SandboxTransferError
+from agentic.sandbox.memory import MemoryProvider
+from agentic.sandbox.providers import make_provider, open_store
+from agentic.sandbox.settings import (
+    BubblewrapSandbox,
+    PodmanSandbox,
+    SandboxLimits,
+    SandboxSettings,
+    UnsafeProcessSandbox,
+)
+
+OUTPUT_LIMIT_BYTES = 64 * 1024
+ULIMITS = ("--ulimit=nofile=20000:20000", "--ulimit=nproc=20000:20000")
+"""Podman asks for more than this process may give, where it is confined itself."""
+
+
+def make_settings(kind: str) -> SandboxSettings:
+    if kind == "bubblewrap":
+        return BubblewrapSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES)
+    if kind == "podman":
+        if shutil.which("podman") is None:
+            pytest.skip("podman is not installed: its contract is not tried")
+        runtime = "runc" if shutil.which("runc") else None
+        return PodmanSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES, runtime=runtime, options=ULIMITS)
+    return UnsafeProcessSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES)
+
+
+@pytest_asyncio.fixture(params=["memory", "bubblewrap", "unsafe-process", "podman"])
+async def started(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[SandboxProvider, Sandbox]]:
+    settings = make_settings("unsafe-process" if request.param == "memory" else request.param)
+    store = open_store(tmp_path_factory.getbasetemp() / f"store-{request.param}", settings)
+    provider: SandboxProvider
+    if request.param == "memory":
+        provider = MemoryProvider(SandboxLimits(output_limit_bytes=OUTPUT_LIMIT_BYTES))
+    else:
+        provider = make_provider(settings, store)
+    name = request.node.name.translate(str.maketrans("[", "-", "]"))[:60]
+    spec = SandboxSpec("contract", name, store.ensure_base(), env={"GREETING": "hello"}, workdir="/app")
+    sandbox = await provider.acquire(spec)
+    yield provider, sandbox
+    await provider.close()
+
+
+@pytest.fixture
+def sandbox(started: tuple[SandboxProvider, Sandbox]) -> Sandbox:
+    return started[1]
+
+
+async def test_a_command_reports_its_code_and_both_outputs(sandbox: Sandbox) -> None:
+    result = await sandbox.exec("echo out; cat missing; exit 3")
+    assert (result.exit_code, result.text) == (3, "out\n")
+    assert "missing" in result.error_text
+    assert not result.timed_out
+
+
+async def test_words_are_run_without_a_shell(sandbox: Sandbox) -> None:
+    assert (await sandbox.exec(["echo", "$GREETING;", "x"])).text == "$GREETING; x\n"
+
+
+async def test_the_environment_is_the_images_then_the_sandboxes_then_the_commands(sandbox: Sandbox) -> None:
+    assert (await sandbox.exec("echo $GREETING")).text == "hello\n"
+    assert (await sandbox.exec("echo $GREETING", env={"GREETING": "bye"})).text == "bye\n"
+
+
+async def test_standard_input_arrives_byte_for_byte(sandbox: Sandbox) -> None:
+    data = bytes(range(256)) * 200
+    assert (await sandbox.exec("cat", stdin=data)).stdout == data
+
+
+async def test_what_one_command_writes_the_next_one_reads(sandbox: Sandbox) -> None:
+    await sandbox.exec("mkdir -p a/b && echo one > a/b/file && echo two >> a/b/file")
+    assert (await sandbox.exec("cat b/file", cwd="/app/a")).text == "one\ntwo\n"
+
+
+async def test_a_missing_folder_to_start_in_is_a_result(sandbox: Sandbox) -> None:
+    result = await sandbox.exec("true", cwd="/app/nowhere")
+    assert result.exit_code not in (0, 124)
+
+
+async def test_a_missing_program_is_a_result(sandbox: Sandbox) -> None:
+    assert (await sandbox.exec("no-such-program")).exit_code == 127
+
+
+async def test_a_command_that_takes_too_long_is_ended_and_the_next_one_runs(sandbox: Sandbox) -> None:
+    result = await sandbox.exec("echo begun; sleep 30", timeout_seconds=1)
+    assert (result.exit_code, result.timed_out, result.text) == (124, True, "begun\n")
+    assert (await sandbox.exec("echo next")).text == "next\n"
+
+
+async def test_output_without_end_is_bounded_and_says_so(sandbox: Sandbox) -> None:
+    result = await sandbox.exec("yes", timeout_seconds=2)
+    assert result.truncated
+    assert b"bytes left out" in result.stdout
+    assert len(result.stdout) < OUTPUT_LIMIT_BYTES + 100
+
+
+async def test_output_within_the_bound_is_whole(sandbox: Sandbox) -> None:
+    data = os.urandom(OUTPUT_LIMIT_BYTES // 2)
+    result = await sandbox.exec("cat", stdin=data)
+    assert (result.stdout, result.truncated) == (data, False)
+
+
+async def test_a_file_goes_in_and_out_exactly(sandbox: Sandbox, tmp_path: Path) -> None:
+    source, back = tmp_path / "source", tmp_path / "deep" / "back"
+    source.write_bytes(os.urandom(3_000_001))
+    source.chmod(0o751)
+    await sandbox.upload(source, "/app/new/place/file")
+    await sandbox.download("/app/new/place/file", back)
+    assert back.read_bytes() == source.read_bytes()
+    assert back.stat().st_mode & 0o777 == 0o751
+
+
+async def test_a_folder_goes_in_and_out_with_modes_and_links(sandbox: Sandbox, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "sub" / "empty").mkdir(parents=True)
+    (source / "sub" / "run.sh").write_bytes(b"#!/bin/sh\n\x00\xff")
+    (source / "sub" / "run.sh").chmod(0o755)
+    (source / "sub" / "secret").write_bytes(b"s")
+    (source / "sub" / "secret").chmod(0o600)
+    (source / "link").symlink_to("sub/run.sh")
+    await sandbox.upload(source, "/app/tree")
+    await sandbox.download("/app/tree", tmp_path / "back")
+    back = tmp_path / "back"
+    assert sorted(p.relative_to(back).as_posix() for p in back.rglob("*")) == [
+        "link",
+        "sub",
+        "sub/empty",
+        "sub/run.sh",
+        "sub/secret",
+    ]
+    assert (back / "sub" / "run.sh").read_bytes() == b"#!/bin/sh\n\x00\xff"
+    assert [(back / "sub" / name).stat().st_mode & 0o777 for name in ("run.sh", "secret")] == [0o755, 0o600]
+    assert str((back / "link").readlink()) == "sub/run.sh"
+
+
+async def test_uploading_a_folder_adds_to_one_that_is_there(sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "new").write_text("new")
+    await sandbox.exec("mkdir -p tree && echo old > tree/old")
+    await sandbox.upload(tmp_path, "/app/tree")
+    assert (await sandbox.exec("cat tree/old tree/new")).text == "old\nnew"
+
+
+async def test_downloading_what_is_not_there_raises(sandbox: Sandbox, tmp_path: Path) -> None:
+    with pytest.raises(SandboxTransferError, match="cannot download /app/nothing"):
+        await sandbox.download("/app/nothing", tmp_path / "x")
+    with pytest.raises(SandboxTransferError, match="cannot upload"):
+        await sandbox.upload(tmp_path / "nothing", "/app/x")
+
+
+async def test_a_released_sandbox_is_lost_and_release_may_be_repeated(sandbox: Sandbox) -> None:
+    await sandbox.release()
+    await sandbox.release()
+    with pytest.raises(SandboxLostError):
+        await sandbox.exec("true")
+
+
+async def test_two_sandboxes_do_not_share_files(started: tuple[SandboxProvider, Sandbox]) -> None:
+    provider, first = started
+    spec = SandboxSpec("contract", f"{first.spec.sandbox_id}.second", first.spec.rootfs, workdir="/app")
+    second = await provider.acquire(spec)
+    await first.exec("echo mine > note")
+    assert (await second.exec("cat note")).exit_code == 1
+
+
+async def test_an_id_that_is_in_use_is_refused(started: tuple[SandboxProvider, Sandbox]) -> None:
+    provider, first = started
+    with pytest.raises(SandboxStartError):
+        await provider.acquire(first.spec)
+    assert (await first.exec("echo unharmed")).text == "unharmed\n"
+
+
+async def test_cancelling_a_command_ends_it(started: tuple[SandboxProvider, Sandbox]) -> None:
+    provider, sandbox = started
+    if isinstance(provider, MemoryProvider):
+        return  # Its commands take no time.
+    running = asyncio.create_task(sandbox.exec("echo $$ > pid; exec sleep 60"))
+    while (await sandbox.exec("test -s pid")).exit_code != 0:
+        await asyncio.sleep(0.02)
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    for _ in range(100):
+        if (await sandbox.exec("kill -0 $(cat pid)")).exit_code != 0:
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("the command still runs")
+
+
+async def test_sweeping_spares_the_living_and_may_be_repeated(started: tuple[SandboxProvider, Sandbox]) -> None:
+    provider, sandbox = started
+    assert [await provider.sweep("contract"), await provider.sweep("contract")] == [0, 0]
+    assert (await sandbox.exec("echo alive")).text == "alive\n"
