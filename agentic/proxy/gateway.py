@@ -13,13 +13,13 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from .conversation import Message, conversation_keys, extend_key, verbatim_digest
+from .conversation import conversation_keys, extend_key, verbatim_digest
 from .dialects.base import CallReply, CallRequest
-from .engines.base import Chunk, Engine
+from .engines.base import Engine
 from .errors import (
     ContextOverflow,
     EngineError,
@@ -31,98 +31,16 @@ from .errors import (
     SessionSealed,
     UnknownSession,
 )
-from .events import Committed, Delivered, Event, Failed, Lost, Opened, Overflowed, Started
+from .events import Delivered, Failed, Lost, Opened, Overflowed, Started
 from .graph import Plan
 from .journal import Journal
+from .live import Draft, LiveSession
 from .models import CallSampling, SealedSession, SessionSpec
-from .renderers.base import HeldTurn, Renderer
+from .planning import plan_call
+from .renderers.base import Renderer
 from .session import Arrival, Call, CallState, Phase, Session
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Draft:
-    """What a generation has given so far."""
-
-    chunks: list[Chunk] = field(default_factory=list)
-
-    def committed(self, call: int, plan: Plan, at: float, delivered: bool, whole: bool) -> Committed:
-        """The record of what came, as a whole reply or as the rest of an aborted one."""
-        last = self.chunks[-1]
-        return Committed(
-            call=call,
-            at=at,
-            anchor=plan.anchor,
-            context=plan.context,
-            first_prompt=plan.first_prompt,
-            ids=tuple(i for chunk in self.chunks for i in chunk.ids),
-            logprobs=tuple(logprob for chunk in self.chunks for logprob in chunk.logprobs),
-            versions=tuple(chunk.version for chunk in self.chunks for _ in chunk.ids),
-            finish=last.finish or "abort",
-            stop_reason=last.stop_reason,
-            delivered=delivered,
-            answered=whole,
-            state_key=None,
-            verbatim=None,
-        )
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether anything was sampled."""
-        return any(chunk.ids for chunk in self.chunks)
-
-
-class LiveSession:
-    """A session with what is going on around it: its lock, journal and running generations."""
-
-    def __init__(self, session: Session, journal: Journal) -> None:
-        self.session = session
-        self.closing = False
-        self.answers: dict[int, asyncio.Task[RequestRefused | None]] = {}
-        """One task a running call; gives None once the reply is committed, else why there is none."""
-        self.generating: dict[int, asyncio.Task[None]] = {}
-        self.chores: set[asyncio.Task[None]] = set()
-        self.seal_lock = asyncio.Lock()
-        self._journal = journal
-        self._lock = asyncio.Lock()
-        self._unwritten: dict[int, Started] = {}
-
-    def start(self, event: Started) -> Call:
-        """Note a new call; it is written together with what becomes of it."""
-        self.session.apply(event)
-        self._unwritten[event.call] = event
-        return self.session.calls[event.call]
-
-    async def record(self, *events: Event) -> None:
-        """Write events, then apply them; all or none."""
-        await asyncio.shield(self._record(events))
-
-    def chore(self, event: Event) -> None:
-        """Record an event without waiting for it; sealing does."""
-        task = asyncio.create_task(self._record_unless_sealed(event))
-        self.chores.add(task)
-        task.add_done_callback(self.chores.discard)
-
-    async def _record(self, events: Iterable[Event]) -> None:
-        async with self._lock:
-            if self.session.phase is Phase.SEALED:
-                raise SessionSealed(f"session {self.session.spec.session_id} is sealed")
-            numbers = [event.call for event in events if isinstance(event, Committed | Failed)]
-            started = [self._unwritten[number] for number in numbers if number in self._unwritten]
-            await self._journal.append(self.session.spec.session_id, [*started, *events])
-            for start in started:
-                del self._unwritten[start.call]
-            for event in events:
-                self.session.apply(event)
-
-    async def _record_unless_sealed(self, event: Event) -> None:
-        try:
-            await self._record([event])
-        except SessionSealed:
-            return
-        except JournalError as error:
-            self.session.apply(Lost(reason=str(error)))
 
 
 class Gateway:
@@ -145,23 +63,21 @@ class Gateway:
             session = Session(events[0])
             for event in events[1:]:
                 session.apply(event)
-            self._sessions[session_id] = LiveSession(session, self._journal)
+            self._sessions[session_id] = LiveSession(session, self._journal, is_written=True)
 
     async def open(self, spec: SessionSpec) -> None:
         """Open a session; the same again changes nothing, a different one is a SessionConflict."""
-        live = self._sessions.get(spec.session_id)
-        if live is None:
-            opened = Opened(spec=spec, at=time.time())
-            live = self._sessions[spec.session_id] = LiveSession(Session(opened), self._journal)
-            try:
-                await self._journal.append(spec.session_id, [opened])
-            except JournalError:
-                del self._sessions[spec.session_id]
-                raise
-        elif live.session.spec != spec:
+        opened = Opened(spec=spec, at=time.time())
+        live = self._sessions.setdefault(spec.session_id, LiveSession(Session(opened), self._journal))
+        if live.session.spec != spec:
             raise SessionConflict(
                 f"session {spec.session_id} is open with another specification: seal or drop it first"
             )
+        try:
+            await live.open(opened)
+        except JournalError:
+            self._sessions.pop(spec.session_id, None)
+            raise
 
     async def seal(self, session_id: str) -> SealedSession:
         """End a session: abort what is under way, keep what it sampled, and give the result."""
@@ -169,8 +85,8 @@ class Gateway:
         live.closing = True
         async with live.seal_lock:
             if live.session.sealed is None:
-                await self._end_generations(live)
-                await live.record(live.session.seal(time.time()))
+                await live.end_generations()
+                await live.seal(time.time())
         sealed = live.session.sealed
         if sealed is None:
             raise JournalError(f"session {session_id} was not sealed: seal it again")
@@ -185,7 +101,7 @@ class Gateway:
         live = self._sessions.get(session_id)
         if live is not None:
             live.closing = True
-            await self._end_generations(live)
+            await live.end_generations()
             self._sessions.pop(session_id, None)
         await self._journal.remove(session_id)
 
@@ -193,7 +109,7 @@ class Gateway:
         """Abort everything under way; sessions stay as they are."""
         for live in self._sessions.values():
             live.closing = True
-            await self._end_generations(live)
+            await live.end_generations()
 
     def describe(self, session_id: str) -> str:
         """The session's token graph for a human."""
@@ -235,7 +151,7 @@ class Gateway:
             return retried
         if live.closing or session.phase is not Phase.OPEN:
             raise SessionSealed(f"session {session.spec.session_id} is sealed: open another one")
-        plan = self._plan(session, request)
+        plan = plan_call(session, self._renderer, request)
         try:
             sampling = session.admit_call(plan, request.max_tokens, self._renderer.stop_token_ids)
         except ContextOverflow:
@@ -261,27 +177,6 @@ class Gateway:
         live.answers[number] = task
         task.add_done_callback(lambda _: live.answers.pop(number, None))
         return call
-
-    def _plan(self, session: Session, request: CallRequest) -> Plan:
-        messages, tools = request.messages, request.tools or None
-        found = session.find_held(conversation_keys(messages, tools), messages)
-        if found is not None:
-            count, node = found
-            held_node = session.graph.nodes[node]
-            held = HeldTurn(session.graph.path_ids(held_node.parent), held_node.ids, count)
-            suffix = self._renderer.bridge(held, messages, tools)
-            if suffix is not None:
-                return session.graph.plan_suffix(node, suffix)
-        ids = self._renderer.render(messages, tools)
-        return session.graph.plan_render(ids, self._lead(messages, request, ids))
-
-    def _lead(self, messages: tuple[Message, ...], request: CallRequest, ids: list[int]) -> int:
-        """How much of a prompt with earlier turns in it is the first prompt: what comes before the first of them."""
-        first = next((n for n, message in enumerate(messages) if message.role == "assistant"), 0)
-        if first == 0:
-            return len(ids)
-        lead = self._renderer.render(messages[:first], request.tools or None)
-        return len(lead) if ids[: len(lead)] == lead else len(ids)
 
     async def _answer(
         self, live: LiveSession, call: Call, request: CallRequest, plan: Plan, sampling: CallSampling
@@ -382,13 +277,6 @@ class Gateway:
             completion_ids=node.ids,
             logprobs=node.logprobs,
         )
-
-    async def _end_generations(self, live: LiveSession) -> None:
-        for task in list(live.generating.values()):
-            task.cancel()
-        pending = [*live.answers.values(), *live.chores]
-        if pending:
-            await asyncio.wait(pending)
 
 
 def _overridden(spec: SessionSpec, request: CallRequest) -> tuple[str, ...]:

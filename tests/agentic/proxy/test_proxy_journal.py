@@ -138,9 +138,23 @@ async def test_an_open_session_goes_on_after_a_restart(tiny_folder: Path, tmp_pa
     async with running(tiny_folder, journal_directory=folder) as rig:
         handle = await rig.server.open(a_spec())
         assert (await rig.ask(handle, [user("hi"), first.message, user("more")])).status == 200
+    async with running(tiny_folder, journal_directory=folder) as rig:
         sealed = await rig.server.seal("rollout-1")
     (only,) = sealed.trajectories
     assert sum(only.response_mask) == sealed.sampled_tokens == 2 * len(first.text) + 2
+
+
+async def test_sealing_that_its_caller_gave_up_is_written_once(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    async with running(tiny_folder, journal_directory=folder, journal_fsync=True) as rig:
+        await rig.ask(await rig.server.open(a_spec()), [user("hi")])
+        given_up = asyncio.create_task(rig.server.seal("rollout-1"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        sealed = await rig.server.seal("rollout-1")
+    assert (folder / "rollout-1.journal").read_bytes().count(b'"kind":"sealed"') == 1
+    async with running(tiny_folder, journal_directory=folder) as rig:
+        assert await rig.server.seal("rollout-1") == sealed
 
 
 async def test_a_full_disk_loses_the_session_and_says_so(tiny_folder: Path) -> None:
