@@ -41,6 +41,7 @@ def job(tmp_path, model_dir):
     )
 
 
+@pytest.mark.e2e  # Ray, verl and two actors import for half a minute of CPU
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
 @pytest.mark.timeout(180)
 def test_verl_gets_the_tokens_that_were_sampled_and_nothing_of_a_loss(job, write_task, tmp_path):

@@ -132,6 +132,7 @@ def test_a_record_says_what_happened_over_all_attempts():
     assert (record.seconds.total, record.seconds.agent, record.token_digests) == (5.0, 2.0, ("abc",))
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.filterwarnings("default")  # verl's imports warn about each other
 def test_verls_outputs_carry_rows_reward_and_policy_versions():
     branch = trajectory(response_ids=[*LOOK, 21, *FIX])
