@@ -46,20 +46,23 @@ class TemplateRenderer:
 
     def render(self, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int]:
         """Ids of the whole conversation, each piece encoded on its own."""
-        return self._encode(self._pieces(messages, tools, "", ""))
+        marked = self._marked(messages, tools, generate=True)
+        real = self._template.text(as_template_dicts(messages), tools, generate=True)
+        return self._encode(_pieces(marked, real, messages))
 
     def bridge(self, held: HeldTurn, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int] | None:
         """Ids after the held ones, or None where the template does not merely append."""
         before, through = messages[: held.messages - 1], messages[: held.messages]
-        marked = self._marked(through, tools, generate=False)
-        whole = self._marked(messages, tools, generate=True)
-        appends = marked.startswith(self._marked(before, tools, generate=True)) and whole.startswith(marked)
-        if not appends or not marked.endswith(self._closing):
+        marked_held = self._marked(through, tools, generate=False)
+        marked = self._marked(messages, tools, generate=True)
+        appends = marked_held.startswith(self._marked(before, tools, generate=True)) and marked.startswith(marked_held)
+        if not appends or not marked_held.endswith(self._closing):
             return None
-        real = self._template.text(as_template_dicts(through), tools, generate=False)
-        if not self._template.text(as_template_dicts(messages), tools, generate=True).startswith(real):
+        real_held = self._template.text(as_template_dicts(through), tools, generate=False)
+        real = self._template.text(as_template_dicts(messages), tools, generate=True)
+        if not real.startswith(real_held):
             return None
-        pieces = self._pieces(messages, tools, marked, real)
+        pieces = _pieces(marked[len(marked_held) :], real[len(real_held) :], messages)
         return self._encode([(self._rest_of_closing(held.completion_ids), False), *pieces])
 
     def parse(self, completion_ids: Sequence[int], tools: Sequence[Json] | None) -> Message:
@@ -72,15 +75,6 @@ class TemplateRenderer:
     def token_text(self, token_id: int) -> str:
         """One token as text."""
         return self._tokenizer.token_text(token_id)
-
-    def _pieces(
-        self, messages: Sequence[Message], tools: Sequence[Json] | None, skip_marked: str, skip_real: str
-    ) -> list[tuple[str, bool]]:
-        """Text after the skipped beginning, as (text, whether it is message text)."""
-        marked = self._marked(messages, tools, generate=True)[len(skip_marked) :]
-        real = self._template.text(as_template_dicts(messages), tools, generate=True)[len(skip_real) :]
-        pieces = list(_split(marked, messages))
-        return pieces if "".join(text for text, _ in pieces) == real else [(real, False)]
 
     def _marked(self, messages: Sequence[Message], tools: Sequence[Json] | None, generate: bool) -> str:
         for message in messages:
@@ -128,6 +122,12 @@ class TemplateRenderer:
 
 def _marker(number: int) -> str:
     return f"{OPEN}{number}{CLOSE}"
+
+
+def _pieces(marked: str, real: str, messages: Sequence[Message]) -> list[tuple[str, bool]]:
+    """Pieces of text, each with whether it is message text; all in one if the template rewrites message text."""
+    pieces = list(_split(marked, messages))
+    return pieces if "".join(text for text, _ in pieces) == real else [(real, False)]
 
 
 def _split(marked: str, messages: Sequence[Message]) -> Iterator[tuple[str, bool]]:
