@@ -1,5 +1,6 @@
 """verl's command line, held by golden files, and the keys that nobody else may set."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,11 +40,8 @@ def render(name: str, **changes: object) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_command_line_is_the_golden_one(name: str) -> None:
-    golden = GOLDEN / f"{name}.txt"
-    assert golden.exists(), "no golden file: run `make golden` and read what it wrote"
-
-    assert render(name) == golden.read_text().splitlines()
+def test_the_command_line_is_the_golden_one(name: str, golden: Callable[..., None]) -> None:
+    golden(GOLDEN / f"{name}.txt", "\n".join(render(name)) + "\n", parse=str.splitlines)
 
 
 def test_the_users_overrides_come_last_and_reach_verl_unchanged() -> None:
