@@ -5,7 +5,9 @@ them may pass, and it is also the step that writes the run's settings into its f
 this machine (sandbox programs, memory) do not apply: the pod that runs preflight is not the one that trains.
 """
 
+import asyncio
 import sys
+from pathlib import Path
 from typing import Any, ClassVar
 
 from agentic.cluster.settings import MachineSettings
@@ -81,19 +83,20 @@ def _check(inputs: PreflightInput, step: Step) -> PreflightOutput:
     problems = machine.python_problems() + machine.disk_problems(root, inputs.machine.disk_gib)
     problems += machine.port_problems(inputs.rollout.proxy)
     if not step.on_argo:
-        problems += machine.memory_problems(inputs.machine.memory_gib) + _room_problems(inputs)
+        problems += machine.memory_problems(inputs.machine.memory_gib)
+        problems += _room_problems(inputs, step.workspace.store_dir)
     _refuse(problems)
     sections = inputs.model_dump(mode="json", exclude={"run_id", "profile"})
     write_atomically(step.workspace.run_dir / "settings.json", {"profile": inputs.profile, **sections})
     return PreflightOutput(free_disk_gib=machine.free_disk_gib(root), free_memory_gib=machine.available_memory_gib())
 
 
-def _room_problems(inputs: PreflightInput) -> list[Problem]:
+def _room_problems(inputs: PreflightInput, store_dir: Path) -> list[Problem]:
     from agentic.sandbox.preflight import preflight as check_sandbox
-
     from agentic.training.preflight import preflight as check_training
 
-    return [*check_sandbox(inputs.sandbox), *check_training(inputs.train, inputs.ray)]
+    found = asyncio.run(check_sandbox(inputs.sandbox, store_dir))
+    return [*found, *check_training(inputs.train, inputs.ray)]
 
 
 def _refuse(problems: list[Problem]) -> None:

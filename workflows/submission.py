@@ -1,5 +1,6 @@
 """Creates a Workflow in the cluster that kubectl uses; the only part of the command line that talks to one."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ def create(document: Mapping[str, Any]) -> str:
     """
     metadata = document["metadata"]
     try:
-        config.load_config()
+        config.load_config(**_kubeconfig())
         api = client.CustomObjectsApi()
         api.create_namespaced_custom_object(
             "argoproj.io",
@@ -42,6 +43,12 @@ def create(document: Mapping[str, Any]) -> str:
             "python workflows/submit.py local"
         ) from error
     return str(metadata["name"])
+
+
+def _kubeconfig() -> dict[str, str]:
+    """The file that kubectl would take; without one the client tries the default file, then the pod that it runs in."""
+    path = os.environ.get("KUBECONFIG")
+    return {"config_file": path} if path else {}
 
 
 def _refusal(error: ApiException, metadata: Mapping[str, Any]) -> CommandError | ClusterUnreachableError:

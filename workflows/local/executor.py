@@ -23,6 +23,9 @@ OUTPUTS_VARIABLE = "hera__outputs_directory"
 MESSAGE_VARIABLE = "AGENTIC_TERMINATION_LOG"
 """The file that stands for a container's termination message."""
 
+TARGET_VARIABLE = "AGENTIC_TARGET"
+"""Tells a step that this machine does all of the work, so that its checks apply."""
+
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 """Argo's own words, since retry expressions match them."""
 
@@ -85,6 +88,7 @@ class ProcessExecutor:
             RUN_VARIABLE: self.run_id,
             OUTPUTS_VARIABLE: str(folder / "outputs"),
             MESSAGE_VARIABLE: str(folder / "message"),
+            TARGET_VARIABLE: "local",
             # A Ray worker that rewrites its title would otherwise lose the environment by which a sweep finds it.
             "SPT_NOENV": "1",
         }

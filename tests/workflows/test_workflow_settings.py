@@ -1,0 +1,115 @@
+"""Settings come in layers, and whatever is wrong with them is one line that says what to do."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentic.models.settings import TinyModel
+from agentic.sandbox.settings import BubblewrapSandbox, UnsafeProcessSandbox
+from agentic.tasks.settings import MutationData
+from workflows.errors import SettingsError
+from workflows.settings import Settings, load_settings, profile_names, setting_names
+
+FEW_TASKS = ["data.train=1", "data.same_template=1", "data.new_template=0"]
+
+
+def refusal(profile: str, *arguments: str, **environment: str) -> str:
+    with pytest.raises(SettingsError) as error:
+        load_settings(profile, arguments, environment)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_the_command_line_wins_over_the_environment_over_the_profile_over_defaults() -> None:
+    default = Settings().train.device
+    assert default == "cuda"
+    assert load_settings("demo", [], {}).train.device == "cpu"
+    environment = {"AGENTIC__TRAIN__STEPS": "7", "AGENTIC__TRAIN__SEED": "3", "AGENTIC_WORKSPACE": "not a setting"}
+    loaded = load_settings("demo", ["train.steps=9"], environment)
+    assert (loaded.train.steps, loaded.train.seed) == (9, 3)
+
+
+@pytest.mark.parametrize("argument", ["train.steps=4", "--train.steps=4"])
+def test_dashes_before_a_setting_make_no_difference(argument: str) -> None:
+    assert load_settings("demo", [argument], {}).train.steps == 4
+
+
+def test_another_alternative_of_a_section_starts_it_afresh() -> None:
+    demo = load_settings("demo", ["sandbox.scratch_mb=64"], {})
+    assert isinstance(demo.sandbox, BubblewrapSandbox)
+    assert demo.sandbox.scratch_mb == 64
+    unsafe = load_settings("demo", ["sandbox.provider=unsafe-process"], {"AGENTIC__SANDBOX__SCRATCH_MB": "64"})
+    assert isinstance(unsafe.sandbox, UnsafeProcessSandbox)
+    assert load_settings("demo", ["rollout.agent.kind=tool-shell"], {}).rollout.agent.kind == "tool-shell"
+
+
+def test_a_section_keeps_what_other_layers_do_not_name() -> None:
+    loaded = load_settings("demo", ["data.train=16"], {})
+    assert isinstance(loaded.data, MutationData)
+    assert loaded.data.train == 16
+    assert isinstance(loaded.model, TinyModel)
+
+
+def test_lists_and_null_are_json() -> None:
+    loaded = load_settings("demo", ['train.overrides=["trainer.x=1", "y=2"]', "train.threads=null"], {})
+    assert loaded.train.overrides == ("trainer.x=1", "y=2")
+    assert loaded.train.threads is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["train.stpes=3"], "unknown setting train.stpes: did you mean train.steps?"),
+        (["trian.steps=3"], "unknown setting trian: did you mean train?"),
+        (["data.trian=3"], "unknown setting data.trian: did you mean data.train?"),
+        (["rollout.agent.max_turn=3"], "unknown setting rollout.agent.max_turn: did you mean rollout.agent.max_turns?"),
+        (["train.steps=some"], 'train.steps is "some": input should be a valid integer, unable to parse'),
+        (["train.steps=0"], 'train.steps is "0": input should be greater than 0'),
+        (["train.device=tpu"], "train.device is \"tpu\": input should be 'cuda' or 'cpu'"),
+        (["sandbox.provider=none"], "sandbox.provider is 'none': use one of 'bubblewrap'"),
+        (["train.overrides=a=b"], 'train.overrides is "a=b": input should be a valid tuple'),
+        (["train.overrides=[a"], "argument train.overrides=[a: the value is not JSON"),
+        (["train=3", "train.steps=4"], "argument train.steps=4: train.steps is given as a whole as well"),
+        (["train"], "'train' is no setting: write section.key=value, such as train.steps=4"),
+        (["images.shards=9", *FEW_TASKS], "images.shards is 9 but there are 2 tasks: lower it to 2"),
+        (["train.save_every=3", "train.validate_every=2"], "train.save_every is 3 and train.validate_every is 2:"),
+        (["train.device=cuda"], "cluster.head.gpus is 0 but train.gpus_per_node is 1: set both"),
+        (["rollout.deadline_seconds=10"], "rollout.deadline_seconds is 10 but start + grading need"),
+        (["sandbox.scratch_mb=4000"], "sandbox.scratch_mb is 4000 but"),
+        (["cluster.deadline_seconds=60"], "cluster.deadline_seconds is 60 but one step may take"),
+        (["cluster.workspace_path=work"], 'cluster.workspace_path is "work": string should match pattern'),
+    ],
+)
+def test_what_is_wrong_is_one_line(arguments: list[str], line: str) -> None:
+    assert refusal("demo", *arguments).startswith(line)
+
+
+def test_a_wrong_environment_variable_is_refused_like_an_argument() -> None:
+    assert refusal("demo", AGENTIC__TRAIN__STPES="3") == "unknown setting train.stpes: did you mean train.steps?"
+
+
+def test_an_unknown_profile_lists_those_that_exist() -> None:
+    line = refusal("dmeo")
+    assert all(name in line for name in profile_names())
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("- 1\n", "no sections"), ("a: [", "not YAML"), ("trian: {}\n", "did you mean")]
+)
+def test_a_profile_file_may_be_given_by_path_and_is_checked(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("train: {steps: 5}\n")
+    assert load_settings(str(path), [], {}).train.steps == 5
+    path.write_text(text)
+    assert reason in refusal(str(path))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(sorted(setting_names(Settings))), st.text(max_size=12).filter(lambda text: "\n" not in text))
+def test_any_value_for_any_setting_is_taken_or_refused_in_one_line(name: str, value: str) -> None:
+    try:
+        load_settings("demo", [f"{name}={value}"], {})
+    except SettingsError as error:
+        assert str(error).count("\n") == 0, error  # noqa: PT017 - most values are refused, some are taken

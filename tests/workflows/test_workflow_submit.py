@@ -1,0 +1,281 @@
+"""The command line as people use it: in a process of its own, by its exit code and by what it prints."""
+
+import http.server
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from workflows.local.process import processes_of
+from workflows.submit import main
+
+ROOT = Path(__file__).resolve().parents[2]
+SUBMIT = ROOT / "workflows" / "submit.py"
+SMALL = ["--profile", "demo", "data.train=4", "data.same_template=1", "data.new_template=0", "machine.memory_gib=0.1"]
+
+
+class Ended(NamedTuple):
+    """How the command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def submit(*arguments: str, **environment: str) -> Ended:
+    done = subprocess.run(
+        [sys.executable, str(SUBMIT), *arguments],
+        cwd=ROOT,
+        env=os.environ | {"KUBECONFIG": "/nonexistent", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def test_help_has_examples_and_imports_nothing_heavy() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", str(SUBMIT), "--help"], capture_output=True, text=True, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0
+    assert "python workflows/submit.py local --profile demo" in done.stdout
+    imported = set(re.findall(r"\|\s+([\w.]+)$", done.stderr, re.MULTILINE))
+    assert not imported & {"hera", "pydantic", "rich", "yaml", "kubernetes", "torch"}
+    # Processor time, since the machine may be busy with other tests.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
+
+
+@pytest.mark.parametrize("step", ["preflight", "train", "build_images"])
+def test_a_steps_help_imports_no_machine_learning(step: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", f"steps.{step}", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    imported = set(re.findall(r"\|\s+([\w.]+)$", done.stderr, re.MULTILINE))
+    assert done.returncode == 0
+    assert not imported & {"torch", "ray", "vllm", "verl", "transformers", "harbor", "pyarrow", "kubernetes"}
+    # About 0.8 s of it is Hera's own import; the bound leaves room for a slower machine.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2
+
+
+def test_render_prints_the_workflow() -> None:
+    ended = submit("render", "--profile", "demo", "--run-id", "first", "train.steps=4")
+    assert ended.code == 0
+    document = yaml.safe_load(ended.out)
+    assert document["kind"] == "Workflow"
+    assert document["metadata"]["name"] == "agentic-rl-first"
+    train = next(p["value"] for p in document["spec"]["arguments"]["parameters"] if p["name"] == "train")
+    assert json.loads(train)["steps"] == 4
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """The command in the test's own process: the same, without a second of imports each time."""
+
+    def run(*arguments: str, **environment: str) -> Ended:
+        for name, value in {"KUBECONFIG": "/nonexistent", **environment}.items():
+            monkeypatch.setenv(name, value)
+        try:
+            code = main(arguments)
+        except SystemExit as error:
+            code = int(error.code or 0)
+        return Ended(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["render", "train.stpes=3"], "unknown setting train.stpes: did you mean train.steps?"),
+        (["lcoal"], "there is no verb 'lcoal': use submit, local, render, plan, status, logs"),
+        (["local", "--proflie", "demo"], "there is no option --proflie: see --help"),
+        (["local", "--profile", "dmeo"], "no profile dmeo: there are demo, smollm2, swe-qwen2.5-7b"),
+        (["render", "--run-id", "My Run"], "--run-id My Run: use lower-case letters, digits and dashes"),
+        (["render", "--start-from", "trian"], "there is no step trian to start from: use preflight"),
+        (["render", "demo"], "'demo' is no setting: write section.key=value"),
+        (["--target", "moon"], "argument --target: invalid choice: 'moon'"),
+        (["status"], "name a run: python workflows/submit.py status RUN"),
+        (["status", "nothing"], "there is no run nothing in"),
+        (["logs", "nothing"], "name the run and the step"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_78(
+    quick: Callable[..., Ended], tmp_path: Path, arguments: list[str], line: str
+) -> None:
+    ended = quick(*arguments, AGENTIC_WORKSPACE=str(tmp_path / "none"))
+    assert ended.code == 78
+    assert ended.err.startswith(line)
+    assert ended.err.count("\n") == 1
+    assert ended.out == ""
+    assert not (tmp_path / "none").exists()
+
+
+def test_without_a_cluster_it_says_so_and_names_local(quick: Callable[..., Ended]) -> None:
+    ended = quick("--profile", "demo")
+    assert ended.code == 75
+    assert ended.err.startswith("no Kubernetes cluster can be reached")
+    assert "python workflows/submit.py local" in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def kubeconfig(folder: Path, port: int) -> Path:
+    path = folder / "config"
+    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    users = [{"name": "u", "user": {}}]
+    path.write_text(
+        yaml.safe_dump({"clusters": [cluster], "contexts": [context], "users": users, "current-context": "c"})
+    )
+    return path
+
+
+@contextmanager
+def api_server(code: int, answer: Mapping[str, Any]) -> Iterator[tuple[int, list[tuple[str, Any]]]]:
+    """Stands for an API server: keeps what is posted and gives one answer."""
+    posted: list[tuple[str, Any]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            body = json.dumps(answer).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            return
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port, posted
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_submit_posts_what_render_prints(quick: Callable[..., Ended], tmp_path: Path) -> None:
+    with api_server(201, {}) as (port, posted):
+        ended = quick("--profile", "demo", "--run-id", "first", KUBECONFIG=str(kubeconfig(tmp_path, port)))
+    assert ended.code == 0, ended.err
+    assert "argo watch agentic-rl-first -n default" in ended.out
+    ((path, document),) = posted
+    assert path.startswith("/apis/argoproj.io/v1alpha1/namespaces/default/workflows")
+    assert document == yaml.safe_load(quick("render", "--profile", "demo", "--run-id", "first").out)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "line"),
+    [
+        (404, 78, "the cluster has no Argo Workflows"),
+        (409, 78, "workflow agentic-rl-first exists"),
+        (403, 78, "the cluster refuses to create"),
+        (503, 75, "the cluster answered 503"),
+    ],
+)
+def test_a_refusal_of_the_cluster_is_one_line(
+    quick: Callable[..., Ended], tmp_path: Path, status: int, code: int, line: str
+) -> None:
+    with api_server(status, {"message": "no"}) as (port, _):
+        ended = quick("--profile", "demo", "--run-id", "first", KUBECONFIG=str(kubeconfig(tmp_path, port)))
+    assert ended.code == code
+    assert ended.err.startswith(line)
+    assert ended.err.count("\n") == 1
+
+
+def test_plan_says_what_would_run_and_makes_nothing(quick: Callable[..., Ended], tmp_path: Path) -> None:
+    ended = quick("plan", "--profile", "demo", AGENTIC_WORKSPACE=str(tmp_path / "w"))
+    assert ended.code == 0, ended.err
+    assert re.search(r"^step +train after launch-cluster$", ended.out, re.MULTILINE)
+    assert "datasets/repair: 688 tasks, to be made" in ended.out
+    assert not (tmp_path / "w").exists()
+
+
+def test_preflight_ends_a_local_run_before_anything_is_made(tmp_path: Path) -> None:
+    arguments = ["local", *SMALL, "--run-id", "small", "machine.memory_gib=100000", "cluster.retries=0"]
+    ended = submit(*arguments, AGENTIC_WORKSPACE=str(tmp_path))
+    assert ended.code == 75
+    assert "of memory are available but 100000 are needed" in ended.out
+    assert "to go on: python workflows/submit.py local --profile demo --run-id small" in ended.out
+    assert list((tmp_path / "datasets").iterdir()) == []
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_ctrl_c_leaves_nothing_running_and_going_on_skips_what_is_done(tmp_path: Path) -> None:
+    command = [sys.executable, str(SUBMIT), "local", *SMALL, "--run-id", "cut", "model.steps=100000"]
+    environment = os.environ | {"AGENTIC_WORKSPACE": str(tmp_path)}
+    training = tmp_path / "runs/cut/progress/download-model.json"
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 40
+        while not training.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        screen, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130, screen
+    assert not list(processes_of("cut"))
+    assert re.search(r"cleanup +Succeeded", screen)
+    assert f"to go on: python workflows/submit.py local {' '.join(SMALL[:2])} --run-id cut {SMALL[2]}" in screen
+    again = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert again.stdout is not None
+        lines: list[str] = []
+        while not any("download-model" in line for line in lines):
+            lines.append(again.stdout.readline())
+        again.send_signal(signal.SIGINT)
+        again.communicate(timeout=30)
+    finally:
+        again.kill()
+    assert any(re.search(r"download-data +Succeeded .*done before", line) for line in lines), lines
+    assert not list(processes_of("cut"))
+
+
+def test_a_python_without_the_packages_says_make_setup(tmp_path: Path) -> None:
+    copied = tmp_path / "workflows" / "submit.py"
+    copied.parent.mkdir()
+    copied.write_text(SUBMIT.read_text())
+    base = Path(sys.base_prefix) / "bin" / "python3"
+    done = subprocess.run([str(base), "-I", str(copied), "render"], capture_output=True, text=True, check=False)
+    assert done.returncode == 78
+    assert done.stderr == "Python 3.12 with the project's packages is needed to go on: run make setup\n"
+
+
+def test_a_python_without_the_packages_goes_on_with_the_projects_own(tmp_path: Path) -> None:
+    copied = tmp_path / "workflows" / "submit.py"
+    python = tmp_path / ".venv" / "bin" / "python"
+    for path in (copied, python):
+        path.parent.mkdir(parents=True)
+    copied.write_text(SUBMIT.read_text())
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    base = Path(sys.base_prefix) / "bin" / "python3"
+    command = [str(base), "-I", str(copied), "plan", "train.steps=4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{copied} plan train.steps=4\n")
