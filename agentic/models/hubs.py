@@ -26,9 +26,9 @@ def download_from_modelscope(settings: ModelScopeModel, folder: Path) -> None:
             endpoint=settings.endpoint,
             ignore_patterns=list(UNWANTED),
         )
-    except NotExistError as error:
-        raise ModelError(f"ModelScope has no {settings.id}: correct model.id or model.revision") from error
     except (HubError, OSError) as error:
+        if _has_cause(error, NotExistError):
+            raise ModelError(f"ModelScope has no {settings.id}: correct model.id or model.revision") from error
         raise ModelIncomplete(_cut(settings.id, "ModelScope", error)) from error
 
 
@@ -51,6 +51,15 @@ def download_from_huggingface(settings: HuggingFaceModel, folder: Path) -> None:
         raise ModelError(f"the hub has no {settings.id}: correct model.id or model.revision") from error
     except (HfHubHTTPError, OSError) as error:
         raise ModelIncomplete(_cut(settings.id, "the hub", error)) from error
+
+
+def _has_cause(error: BaseException | None, kind: type[BaseException]) -> bool:
+    """ModelScope's client wraps its own errors in the HTTP library's."""
+    while error is not None:
+        if isinstance(error, kind):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _token(settings: HuggingFaceModel) -> str | None:

@@ -58,7 +58,7 @@ class TinyModel(Settings):
     hidden: int = Field(128, ge=64, multiple_of=32)
     """Width; heads are 32 wide."""
     layers: int = Field(3, ge=1)
-    vocabulary: int = Field(640, ge=400)
+    vocabulary: int = Field(704, ge=400)
     """Entries of the tokenizer, special ones included."""
     demonstrations: int = Field(3200, ge=64)
     """Generated functions, each demonstrated once by the careful and once by the mixed demonstrator."""
@@ -67,7 +67,7 @@ class TinyModel(Settings):
     batch: int = Field(16, ge=1)
     careful_first: float = Field(0.7, ge=0.0, le=1.0)
     """Share of the steps, from the start, in which all demonstrations are careful: forms are learned there."""
-    careful_share: float = Field(0.3, ge=0.0, le=1.0)
+    careful_share: float = Field(0.36, ge=0.0, le=1.0)
     """Share of careful demonstrations in the remaining steps: how often the policy begins with the habit that pays."""
     two_places: float = Field(0.1, ge=0.0, le=1.0)
     """Share of demonstrated functions with two documented places."""
@@ -79,8 +79,8 @@ class TinyModel(Settings):
     """Learning rate of Muon for the matrices."""
     context_weight: float = Field(0.3, ge=0.0)
     """Weight of predicting what the environment says; repeated names there teach copying."""
-    threads: int = Field(2, ge=1)
-    """Threads of the training; 1 is faster when other processes keep the cores busy."""
+    threads: int = Field(1, ge=1)
+    """Threads of the training. More than one is slower as soon as anything else runs: each step waits for the last."""
     seed: int = 0
 
 

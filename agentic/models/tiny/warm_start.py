@@ -18,6 +18,7 @@ from agentic.models.settings import TinyModel
 from agentic.models.tiny.demonstrations import demonstrate
 from agentic.models.tiny.network import check_same_as_hub_model, make_network, token_logprobs
 from agentic.models.tiny.tokenizer import ChatEncoder, Message, train_tokenizer
+from agentic.tasks.mutation.forms import PHRASES, Kind
 from agentic.tasks.mutation.generator import Recipe, generate
 
 type OnProgress = Callable[[int, int, str], None]
@@ -47,8 +48,7 @@ def make_policy(settings: TinyModel, on_progress: OnProgress) -> WarmStart:
     started = time.monotonic()
     on_progress(0, settings.steps, "making demonstrations")
     careful, mixed = _make_demonstrations(settings, rng)
-    texts = [message.content for chat in careful for message in chat]
-    tokenizer = train_tokenizer([*texts, *["user", "assistant"] * 2 * len(careful)], settings.vocabulary)
+    tokenizer = train_tokenizer(_corpus(careful), settings.vocabulary)
     encoder = ChatEncoder(tokenizer)
     _check_pieces(tokenizer, encoder, careful[:50])
     first, later = ([encoder.demonstration(chat) for chat in chats] for chats in (careful, mixed))
@@ -77,6 +77,14 @@ def _make_demonstrations(settings: TinyModel, rng: random.Random) -> tuple[list[
     careful = [demonstrate(mutant, rng, careful=True) for mutant in mutants]
     mixed = [demonstrate(mutant, rng, careful=rng.random() < settings.careful_share) for mutant in mutants]
     return careful, mixed
+
+
+def _corpus(chats: Sequence[Sequence[Message]]) -> list[str]:
+    """The demonstrations, and each form and phrase so often that it becomes one token."""
+    texts = [message.content for chat in chats for message in chat]
+    words = [word for forms in PHRASES.values() for form, phrase in forms.items() for word in (form, f" {phrase}")]
+    escaped = [f"\\{form[:-1]}\\]" for kind in (Kind.INDEX, Kind.SLICE) for form in PHRASES[kind]]
+    return [*texts, *["user", "assistant"] * 2 * len(chats), *[*words, *escaped] * (len(chats) // 4)]
 
 
 def _check_pieces(tokenizer: Any, encoder: ChatEncoder, chats: Sequence[Sequence[Message]]) -> None:
