@@ -7,7 +7,6 @@ list: verl then knows no trajectory of this sample, and the group's mean and sta
 """
 
 import asyncio
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +28,7 @@ class RemoteAgentLoop(AgentLoopBase):  # type: ignore[misc]
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         """The sample's trajectories; none when it was lost to infrastructure."""
         job = load_job()
-        phase = phase_of(row["extra_info"]["split"], _train_split(job))
+        phase = phase_of(row["extra_info"]["split"])
         request = rollout_request(job, phase, sampling_params, row)
         proxy = proxy_of_run(job, self.server_manager)
         trials = trials_of_run(job)
@@ -63,9 +62,3 @@ def rollout_request(
         prompt_tokens=job.max_prompt_tokens,
         response_tokens=job.max_response_tokens,
     )
-
-
-@functools.cache
-def _train_split(job: RolloutJob) -> str:
-    """Read once per worker: the manifest of a large data set is."""
-    return job.train_split()

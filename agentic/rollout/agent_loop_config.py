@@ -4,7 +4,6 @@ The training job writes it and puts its path into the environment variable `AGEN
 workers, which are made by verl and take no arguments of ours, read it there.
 """
 
-import json
 import os
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from agentic.rollout.records import Phase
 from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import BubblewrapSandbox, SandboxSettings
 from agentic.settings import Settings
+from agentic.tasks.splits import TRAIN
 
 CONFIG_VARIABLE = "AGENTIC_ROLLOUT_CONFIG"
 """The environment variable that holds the file's path."""
@@ -51,19 +51,11 @@ class RolloutJob(Settings):
         """A task's folder in Harbor's format."""
         return self.data_dir / "tasks" / task
 
-    def train_split(self) -> str:
-        """The split that is trained on. verl does not tell an agent loop whether it runs for training or validation;
-        the row's split does, since no split is used for both."""
-        path = self.data_dir / "manifest.json"
-        try:
-            return str(json.loads(path.read_bytes())["train_split"])
-        except (OSError, ValueError, KeyError) as error:
-            raise RolloutConfigError(f"{path} does not name a train_split: run the step download_data first") from error
 
-
-def phase_of(split: str, train_split: str) -> Phase:
-    """What a training run's rollout of `split` is for."""
-    return Phase.TRAIN if split == train_split else Phase.VALIDATION
+def phase_of(split: str) -> Phase:
+    """What a training run's rollout of `split` is for. verl does not tell an agent loop whether it runs for training or
+    validation; the row's split does, since no split is used for both."""
+    return Phase.TRAIN if split == TRAIN else Phase.VALIDATION
 
 
 def load_job() -> RolloutJob:

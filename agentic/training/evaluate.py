@@ -8,7 +8,6 @@ would cost an engine start and say the same. It is measured here only if that va
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -19,7 +18,7 @@ from agentic.rollout.evaluation import evaluate as run_evaluation
 from agentic.rollout.records import Phase, RolloutRecord, read_records, summarise
 from agentic.training.engine_server import serve
 from agentic.training.job import trainer_threads
-from agentic.training.jobs import TrainJob, TrainSummary, read_manifest
+from agentic.training.jobs import TrainJob, TrainSummary
 
 OnProgress = Callable[[int, int, str], None]
 
@@ -69,9 +68,8 @@ async def evaluate(job: TrainJob, summary: TrainSummary, on_progress: OnProgress
         before = await _measure(job, job.model_dir, 0, "base", tasks, on_progress)
     policy = job.run_dir / summary.checkpoint
     after = await _measure(job, policy, summary.best_step, summary.checkpoint, tasks, on_progress)
-    splits = {
-        split: SplitEvaluation(before=rate(before, split), after=rate(after, split)) for split in job.validation_files()
-    }
+    names = [held_out.split for held_out in job.held_out()]
+    splits = {name: SplitEvaluation(before=rate(before, name), after=rate(after, name)) for name in names}
     result = EvaluationSummary(
         checkpoint=summary.checkpoint,
         checkpoint_step=summary.best_step,
@@ -86,8 +84,7 @@ async def evaluate(job: TrainJob, summary: TrainSummary, on_progress: OnProgress
 
 def held_out_tasks(job: TrainJob) -> list[EvaluationTask]:
     """Every task of every validation split, by the data set's manifest."""
-    manifest: dict[str, Any] = read_manifest(job.data_dir)
-    return [EvaluationTask(task, split) for split in job.validation_files() for task in manifest["splits"][split]]
+    return [EvaluationTask(task, held_out.split) for held_out in job.held_out() for task in held_out.tasks]
 
 
 def first_validation(job: TrainJob, tasks: Iterable[EvaluationTask]) -> list[RolloutRecord] | None:

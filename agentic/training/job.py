@@ -66,7 +66,7 @@ def prepare(job: TrainJob) -> Launch:
     paths = JobPaths(
         model_dir=job.model_dir,
         train_file=job.train_file,
-        validation_files=tuple(job.validation_files().values()),
+        validation_files=tuple(held_out.file for held_out in job.held_out()),
         checkpoint_dir=job.checkpoint_dir,
         agent_loop_file=loops,
         audit_file=job.run_dir / "trained.jsonl",
@@ -110,14 +110,14 @@ def summarise(job: TrainJob) -> TrainSummary:
         TrainingError: no checkpoint meets a validation.
     """
     logged = metrics.collect(job.run_dir)
-    split = next(iter(job.validation_files()))
-    curve = read_curve(job.run_dir, logged, split)
+    decisive = job.held_out()[0]
+    curve = read_curve(job.run_dir, logged, decisive)
     saved = checkpoints.saved_steps(job.checkpoint_dir)
     best = metrics.best_step(curve, saved)
     if best is None:
         raise TrainingError(
-            f"no checkpoint meets a validation of {split} (saved {saved}, validated {[step for step, _ in curve]}): "
-            "make train.save_every and train.validate_every meet"
+            f"no checkpoint meets a validation of {decisive.split} (saved {saved}, validated "
+            f"{[step for step, _ in curve]}): make train.save_every and train.validate_every meet"
         )
     step, rate = best
     policy = checkpoints.policy_dir(job.checkpoint_dir, step)
@@ -168,7 +168,7 @@ async def _run(job: TrainJob, launch: Launch, on_progress: OnProgress) -> None:
 
 async def _follow(job: TrainJob, process: asyncio.subprocess.Process, on_progress: OnProgress) -> bool:
     """Report until the trainer exits; True if it was stopped because validation no longer rises."""
-    split = next(iter(job.validation_files()))
+    decisive = job.held_out()[0]
     on_progress(0, job.train.steps, "starting verl, vLLM and the agent loop")
     waiting = asyncio.ensure_future(process.wait())
     seen = -1
@@ -177,10 +177,10 @@ async def _follow(job: TrainJob, process: asyncio.subprocess.Process, on_progres
         logged = metrics.collect(job.run_dir)
         if not logged or logged[-1].step == seen:
             continue
-        now = describe(job.run_dir, logged, split, job.train.steps)
+        now = describe(job.run_dir, logged, decisive, job.train.steps)
         on_progress(now.step, job.train.steps, now.message)
         seen = now.step
-        curve = read_curve(job.run_dir, logged, split)
+        curve = read_curve(job.run_dir, logged, decisive)
         if metrics.has_stalled(curve, job.train.patience) and _is_saved(job, curve[-1][0]):
             on_progress(seen, job.train.steps, f"the resolve rate has not risen for {job.train.patience} validations")
             waiting.cancel()

@@ -1,14 +1,15 @@
 """What a training job is given and what it leaves: the models shared by training, evaluation and the steps."""
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from agentic.errors import PermanentError
 from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import SandboxSettings
+from agentic.tasks.manifest import read_manifest
+from agentic.tasks.splits import TRAIN
 from agentic.training.settings import RaySettings, TrainSettings
 
 
@@ -35,17 +36,33 @@ class TrainJob(BaseModel):
     def train_file(self) -> Path:
         return self.data_dir / "train.parquet"
 
-    def validation_files(self) -> dict[str, Path]:
-        """Parquet file of each validation split, the one that decides which checkpoint is best first.
+    def held_out(self) -> "list[HeldOut]":
+        """The validation splits, the one that decides which checkpoint is best first.
 
         Raises:
-            PermanentError: the data set has no manifest or no validation split.
+            PermanentError: the data set is incomplete or has no validation split.
         """
-        manifest: dict[str, Any] = read_manifest(self.data_dir)
-        names = [name for name in manifest["splits"] if name != manifest["train_split"]]
-        if not names:
+        manifest = read_manifest(self.data_dir)
+        if manifest is None:
+            raise PermanentError(f"{self.data_dir} is no complete data set: run the step download_data first")
+        splits = [
+            HeldOut(split, tuple(tasks), f"{manifest.name}/{split}", self.data_dir / "validation" / f"{split}.parquet")
+            for split, tasks in manifest.splits.items()
+            if split != TRAIN and tasks
+        ]
+        if not splits:
             raise PermanentError(f"{self.data_dir} has no validation split: set the data section's held-out counts")
-        return {name: self.data_dir / "validation" / f"{name.rpartition('/')[2]}.parquet" for name in names}
+        return splits
+
+
+class HeldOut(NamedTuple):
+    """One validation split."""
+
+    split: str
+    tasks: tuple[str, ...]
+    source: str
+    """verl's `data_source`, under which it logs the split's metrics."""
+    file: Path
 
 
 class TrainSummary(BaseModel):
@@ -59,17 +76,3 @@ class TrainSummary(BaseModel):
     first_rate: float | None
     checkpoint: str
     """Folder of the best checkpoint's Hugging Face export, relative to the run's folder."""
-
-
-def read_manifest(data_dir: Path) -> dict[str, Any]:
-    """A data set's manifest.
-
-    Raises:
-        PermanentError: there is none.
-    """
-    path = data_dir / "manifest.json"
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise PermanentError(f"{path} is missing: run the step download_data first") from error
-    return manifest

@@ -58,9 +58,9 @@ def merge(attempts: Iterable[Sequence[StepMetrics]]) -> list[StepMetrics]:
     return [by_step[step] for step in sorted(by_step)]
 
 
-def validated_steps(metrics: Iterable[StepMetrics], split: str) -> list[int]:
-    """Steps whose validation of a split is complete: verl logs it as a whole."""
-    prefixes = (f"val-core/{split}/", f"val-aux/{split}/")
+def validated_steps(metrics: Iterable[StepMetrics], source: str) -> list[int]:
+    """Steps whose validation of a data source is complete: verl logs it as a whole."""
+    prefixes = (f"val-core/{source}/", f"val-aux/{source}/")
     return [line.step for line in metrics if any(key.startswith(prefixes) for key in line.data)]
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from agentic.rollout.records import Phase, read_records, summarise
 from agentic.training import metrics
+from agentic.training.jobs import HeldOut
 from agentic.training.metrics import StepMetrics
 
 
@@ -15,12 +16,12 @@ class Progress(NamedTuple):
     message: str
 
 
-def describe(run_dir: Path, logged: list[StepMetrics], split: str, total_steps: int) -> Progress:
+def describe(run_dir: Path, logged: list[StepMetrics], held_out: HeldOut, total_steps: int) -> Progress:
     """The line for what is logged so far, which is not nothing."""
     step = logged[-1].step
     parts = [f"step {step}/{total_steps}"]
     parts += _rewards(run_dir, logged[-1])
-    curve = read_curve(run_dir, logged, split)
+    curve = read_curve(run_dir, logged, held_out)
     if curve:
         parts.append(f"resolve rate {' -> '.join(f'{rate:.2f}' for rate in _ends([rate for _, rate in curve]))}")
     remaining = metrics.remaining_seconds(logged, total_steps)
@@ -29,10 +30,10 @@ def describe(run_dir: Path, logged: list[StepMetrics], split: str, total_steps: 
     return Progress(step, " · ".join(parts))
 
 
-def read_curve(run_dir: Path, logged: list[StepMetrics], split: str) -> list[tuple[int, float]]:
+def read_curve(run_dir: Path, logged: list[StepMetrics], held_out: HeldOut) -> list[tuple[int, float]]:
     """The validation curve of a run's folder."""
     records = read_records(run_dir, Phase.VALIDATION)
-    return metrics.validation_curve(records, split, metrics.validated_steps(logged, split))
+    return metrics.validation_curve(records, held_out.split, metrics.validated_steps(logged, held_out.source))
 
 
 def format_seconds(seconds: float) -> str:

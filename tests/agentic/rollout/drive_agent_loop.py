@@ -35,11 +35,11 @@ def make_loop() -> RemoteAgentLoop:
     )
 
 
-def row(task: str, split: str = "repair/train") -> dict:
+def row(task: str, split: str = "train") -> dict:
     """A row of the data set with what verl adds to it."""
     return {
         "uid": f"uid-{task}",
-        "session_id": 0 if split == "repair/train" else 1,
+        "session_id": 0 if split == "train" else 1,
         "global_steps": 3,
         "index": 0,
         "raw_prompt": [{"role": "user", "content": "Fix calc.txt."}],
@@ -49,7 +49,7 @@ def row(task: str, split: str = "repair/train") -> dict:
 
 async def drive() -> dict:
     """One rollout that is solved, one that is lost, one that validates; all at once."""
-    rows = [row("calc"), row("unbuilt"), row("calc", "repair/held-out")]
+    rows = [row("calc"), row("unbuilt"), row("calc", "held-out")]
     solved, lost, _ = await asyncio.gather(*(make_loop().run(SAMPLING, **each) for each in rows))
     return {"calc": [describe(output) for output in solved], "unbuilt": [describe(output) for output in lost]}
 

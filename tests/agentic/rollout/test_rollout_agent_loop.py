@@ -50,7 +50,6 @@ def test_verl_gets_the_tokens_that_were_sampled_and_nothing_of_a_loss(job, write
     dockerfile.write_text(dockerfile.read_text().replace("FROM base", "FROM agentic/base:local"))
     unbuilt = write_task(job.data_dir / "tasks" / "unbuilt")
     (unbuilt / "environment" / "calc.txt").write_text("another\n")
-    (job.data_dir / "manifest.json").write_text(json.dumps({"train_split": "repair/train", "splits": {}}))
     asyncio.run(build_images([task], open_store(job.store_dir, SANDBOX), ImageSettings(), SANDBOX))
     config = tmp_path / "rollout.json"
     config.write_text(job.model_dump_json())
@@ -78,7 +77,7 @@ def test_verl_gets_the_tokens_that_were_sampled_and_nothing_of_a_loss(job, write
     assert list(records["calc"].token_digests) == [output["digest"]], "tokens trained equal tokens sampled"
     assert records["unbuilt"].outcome is Outcome.INFRA
     (validated,) = read_records(job.run_dir, Phase.VALIDATION)
-    assert (validated.split, validated.step) == ("repair/held-out", 3)
+    assert (validated.split, validated.step) == ("held-out", 3)
 
 
 def test_a_job_survives_its_file(job, tmp_path, monkeypatch):
@@ -107,11 +106,9 @@ def test_a_worker_without_a_job_is_told_the_variable(monkeypatch):
         load_job()
 
 
-def test_the_rows_split_tells_training_from_validation(job):
-    assert phase_of("repair/train", "repair/train") is Phase.TRAIN
-    assert phase_of("repair/same-template", "repair/train") is Phase.VALIDATION
-    with pytest.raises(RolloutConfigError, match="train_split"):
-        job.train_split()
+def test_the_rows_split_tells_training_from_validation():
+    assert phase_of("train") is Phase.TRAIN
+    assert phase_of("same-template") is Phase.VALIDATION
 
 
 def test_a_run_id_that_could_leave_its_folder_is_refused(job):

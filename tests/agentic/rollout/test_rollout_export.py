@@ -17,7 +17,7 @@ REQUEST = RolloutRequest(
     phase=Phase.TRAIN,
     step=3,
     task="calc",
-    split="repair/train",
+    split="train",
     task_dir="tasks/calc",
     trials_dir="trials",
     environment=EnvironmentSpec(import_path="module:Class"),

@@ -25,7 +25,7 @@ def record(name="r", **changes):
         "phase": Phase.TRAIN,
         "step": 1,
         "task": "calc",
-        "split": "repair/train",
+        "split": "train",
         "outcome": Outcome.SOLVED,
         "reward": 1.0,
         "attempt": 1,

@@ -38,7 +38,7 @@ def request_for(tmp_path, task_dir, environment):
             "phase": Phase.TRAIN,
             "step": 3,
             "task": "calc",
-            "split": "repair/train",
+            "split": "train",
             "task_dir": str(task_dir),
             "trials_dir": str(tmp_path / "trials"),
             "environment": environment(**environment_kwargs),
