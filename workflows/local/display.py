@@ -1,17 +1,16 @@
 """What a person sees of a local run: a live table on a terminal, plain lines elsewhere.
 
 Progress comes from `runs/<run-id>/progress/<node>.json`, which the steps write. A display decides nothing and is told
-everything through `Board`, so that a broken terminal cannot end a run.
+everything through `Board`; a progress file that cannot be read is no progress and no error.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from pydantic import BaseModel
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -29,6 +28,16 @@ STYLES = {"Succeeded": "green", "Running": "cyan", "Retrying": "yellow", "Failed
 """Colours of phases on a terminal; the others stay dim."""
 
 
+class ProgressReport(BaseModel):
+    """A progress file, as `steps/output.py` writes it."""
+
+    done: int
+    total: int
+    message: str
+    updated: float
+    """Unix time."""
+
+
 @dataclass
 class Board:
     """The nodes in order of appearance, and what each last said of its progress."""
@@ -39,12 +48,12 @@ class Board:
     def progress(self, node: Node) -> str:
         """`3/14 message`, or nothing when the step has not reported since it started."""
         try:
-            report: dict[str, Any] = json.loads((self.run_dir / "progress" / f"{node.name}.json").read_text())
+            report = ProgressReport.model_validate_json((self.run_dir / "progress" / f"{node.name}.json").read_bytes())
         except (FileNotFoundError, ValueError):
             return ""
-        if report["updated"] < (node.started or 0):
+        if report.updated < (node.started or 0):
             return ""
-        return f"{report['done']}/{report['total']} {report['message']}".strip()
+        return f"{report.done}/{report.total} {report.message}".strip()
 
 
 def elapsed(node: Node) -> str:
