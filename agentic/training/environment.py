@@ -30,10 +30,14 @@ def base_environment(run_id: str) -> dict[str, str]:
     }
 
 
-def ray_environment(run_id: str) -> dict[str, str]:
-    """For Ray's own processes."""
+def ray_environment(run_id: str, token_file: Path) -> dict[str, str]:
+    """For Ray's own processes and whoever connects to them."""
     return {
         **base_environment(run_id),
+        # Whoever reaches a head can run code in it. Ray's default depends on a file in the user's home that other Ray
+        # programs make; a token of the run's own is there for head and trainer alike, whatever else ran before.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token_file),
         # Ray adds 15 to its workers' niceness; beside any other process they then starve (25.9 s against 6.4 s a step).
         "RAY_worker_niceness": "0",
         "RAY_DEDUP_LOGS": "0",
@@ -57,11 +61,11 @@ def cpu_environment(threads: int) -> dict[str, str]:
 
 
 def trainer_environment(
-    run_id: str, *, device: str, threads: int, rollout_config: Path, metrics: Path
+    run_id: str, *, device: str, threads: int, token_file: Path, rollout_config: Path, metrics: Path
 ) -> dict[str, str]:
     """For `verl.trainer.main_ppo` and every Ray worker that it starts."""
     variables = {
-        **ray_environment(run_id),
+        **ray_environment(run_id, token_file),
         ROLLOUT_CONFIG_VARIABLE: str(rollout_config),
         "VERL_FILE_LOGGER_PATH": str(metrics),
     }

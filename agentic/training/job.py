@@ -77,6 +77,7 @@ def prepare(job: TrainJob) -> Launch:
         job.run_id,
         device=job.train.device,
         threads=trainer_threads(job.train),
+        token_file=ray_cluster.token_file(job.run_dir),
         rollout_config=rollout_config,
         metrics=metrics.attempt_file(job.run_dir),
     )

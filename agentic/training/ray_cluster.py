@@ -7,6 +7,7 @@ the run id in its environment (`agentic.training.processes`).
 
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -40,11 +41,12 @@ def ensure(run_id: str, settings: RaySettings, run_dir: Path, environment: dict[
     port = _free_port()
     logs = run_dir / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    command = [_ray_executable(), "start", "--head", f"--port={port}", "--node-ip-address=127.0.0.1"]
+    command = [_ray_executable(), "start", "--head", f"--port={port}"]
     command += [f"--num-cpus={settings.cpus}", f"--num-gpus={gpus}", "--include-dashboard=false"]
     command += [f"--object-store-memory={settings.object_store_bytes}", "--disable-usage-stats"]
     command += [f"--temp-dir={_temporary_dir(run_id)}"]
-    variables = os.environ | ray_environment(run_id) | environment
+    _write_token(token_file(run_dir))
+    variables = os.environ | ray_environment(run_id, token_file(run_dir)) | environment
     with (logs / "ray.log").open("ab") as log:
         try:
             done = subprocess.run(
@@ -68,6 +70,7 @@ def stop(run_id: str, run_dir: Path) -> int:
     """End the run's Ray processes and remove their files; safe to repeat. Returns how many processes there were."""
     ended = processes.end(run_id)
     (run_dir / "ray.json").unlink(missing_ok=True)
+    token_file(run_dir).unlink(missing_ok=True)
     shutil.rmtree(_temporary_dir(run_id), ignore_errors=True)
     return ended
 
@@ -78,6 +81,11 @@ def address_of(run_dir: Path) -> str | None:
         return str(json.loads((run_dir / "ray.json").read_text())["address"])
     except FileNotFoundError:
         return None
+
+
+def token_file(run_dir: Path) -> Path:
+    """What authenticates the run's own processes at its head."""
+    return run_dir / "ray.token"
 
 
 def is_alive(address: str) -> bool:
@@ -91,6 +99,12 @@ def is_alive(address: str) -> bool:
 def _temporary_dir(run_id: str) -> Path:
     """Short: Ray puts Unix sockets below it, whose paths may have 107 bytes at most."""
     return Path(tempfile.gettempdir()) / f"ray-{run_id}"[:40]
+
+
+def _write_token(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
 
 
 def _ray_executable() -> str:

@@ -129,7 +129,7 @@ class BubblewrapProvider:
             if self._client is None or self._client.is_gone:
                 if self._client is not None:
                     await self._client.close()
-                self._client = await Client.open(self.store.owner is None, self._on_lost)
+                self._client = Client.open(self.store.owner is None, self._on_lost)
             return self._client
 
     def _on_lost(self, name: str) -> None:

@@ -109,6 +109,8 @@ def _refusals_explained() -> Iterator[None]:
 
 
 def _make(folder: Path, values: dict[str, int] | dict[str, int | str]) -> None:
+    """A fresh cgroup; a leftover of the same name goes first."""
+    _remove_tree(folder)
     folder.mkdir(exist_ok=True)
     for name, value in values.items():
         (folder / name).write_text(str(value))

@@ -29,7 +29,7 @@ from agentic.sandbox.settings import DockerSandbox, PodmanSandbox
 
 REPOSITORY = "localhost/agentic"
 RUN_LABEL, OWNER_LABEL = "agentic.run", "agentic.owner"
-PROCESS_ONE = 'trap "" CHLD; exec sleep "$1"'
+PROCESS_ONE = 'exec env --ignore-signal=CHLD sleep "$1"'
 PREPARE = 'chmod 755 / && mkdir -p "$WORKDIR"'
 """Podman makes the root folder of an imported image read-only even for its owner."""
 ENGINE_TIMEOUT_SECONDS = 120.0

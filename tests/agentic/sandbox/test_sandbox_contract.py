@@ -22,6 +22,7 @@ from agentic.sandbox.settings import (
     UnsafeProcessSandbox,
 )
 
+RUN_ID = f"contract-{os.getpid()}"
 OUTPUT_LIMIT_BYTES = 64 * 1024
 ULIMITS = ("--ulimit=nofile=20000:20000", "--ulimit=nproc=20000:20000")
 """Podman asks for more than this process may give, where it is confined itself."""
@@ -50,7 +51,7 @@ async def started(
     else:
         provider = make_provider(settings, store)
     name = request.node.name.translate(str.maketrans("[", "-", "]"))[:60]
-    spec = SandboxSpec("contract", name, store.ensure_base(), env={"GREETING": "hello"}, workdir="/app")
+    spec = SandboxSpec(RUN_ID, name, store.ensure_base(), env={"GREETING": "hello"}, workdir="/app")
     sandbox = await provider.acquire(spec)
     yield provider, sandbox
     await provider.close()
@@ -171,7 +172,7 @@ async def test_a_released_sandbox_is_lost_and_release_may_be_repeated(sandbox: S
 
 async def test_two_sandboxes_do_not_share_files(started: tuple[SandboxProvider, Sandbox]) -> None:
     provider, first = started
-    spec = SandboxSpec("contract", f"{first.spec.sandbox_id}.second", first.spec.rootfs, workdir="/app")
+    spec = SandboxSpec(RUN_ID, f"{first.spec.sandbox_id}.second", first.spec.rootfs, workdir="/app")
     second = await provider.acquire(spec)
     await first.exec("echo mine > note")
     assert (await second.exec("cat note")).exit_code == 1
@@ -203,5 +204,5 @@ async def test_cancelling_a_command_ends_it(started: tuple[SandboxProvider, Sand
 
 async def test_sweeping_spares_the_living_and_may_be_repeated(started: tuple[SandboxProvider, Sandbox]) -> None:
     provider, sandbox = started
-    assert [await provider.sweep("contract"), await provider.sweep("contract")] == [0, 0]
+    assert [await provider.sweep(RUN_ID), await provider.sweep(RUN_ID)] == [0, 0]
     assert (await sandbox.exec("echo alive")).text == "alive\n"

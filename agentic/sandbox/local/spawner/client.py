@@ -40,18 +40,22 @@ class Client:
         self.is_gone = False
 
     @classmethod
-    async def open(cls, is_rootless: bool, on_lost: Callable[[str], None]) -> Self:
-        """Start a spawner; `on_lost` hears of each sandbox that dies by itself."""
+    def open(cls, is_rootless: bool, on_lost: Callable[[str], None]) -> Self:
+        """Start a spawner, within a running event loop; `on_lost` hears of each sandbox that dies by itself. Does not
+        wait, so that nobody can be cancelled between its start and its owner's knowing it."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         root = str(Path(agentic.__file__).parent.parent)
         code = BOOT.format(root=root, rest=f"{theirs.fileno()}, {os.getpid()}, {is_rootless}")
         words = [sys.executable, "-I", "-S", "-c", code]
         with theirs:
-            process = await asyncio.to_thread(
-                subprocess.Popen, words, pass_fds=[theirs.fileno()], env={}, stdin=subprocess.DEVNULL
-            )
+            process = subprocess.Popen(words, pass_fds=[theirs.fileno()], env={}, stdin=subprocess.DEVNULL)
         return cls(ours, process, on_lost)
+
+    @property
+    def pid(self) -> int:
+        """Of the spawner."""
+        return self._process.pid
 
     async def request(
         self, header: Mapping[str, Any], body: bytes = b"", fds: Mapping[str, int] | None = None

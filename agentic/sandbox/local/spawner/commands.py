@@ -25,8 +25,11 @@ Ends = tuple[int, int]
 class Commands:
     """All commands of all sandboxes."""
 
-    def __init__(self, loop: Loop, channel: Channel, ended: Callable[[RunningSandbox], None]) -> None:
+    def __init__(
+        self, loop: Loop, channel: Channel, is_rootless: bool, ended: Callable[[RunningSandbox], None]
+    ) -> None:
         self._loop = loop
+        self._is_rootless = is_rootless
         self._channel = channel
         self._ended = ended
         self._null = os.open("/dev/null", os.O_RDONLY)
@@ -45,13 +48,16 @@ class Commands:
         stdin = passed.get("stdin", pipes["stdin"][0] if body else self._null)
         theirs = (stdin, passed.get("stdout", pipes["stdout"][1]), pipes["stderr"][1])
         try:
+            errors = pipes["errors"][1]
             pid = self._fork_into(
-                sandbox, lambda: enter.become_command(request, sandbox.init_pidfd, cgroups, theirs, pipes["errors"][1])
+                sandbox, lambda: enter.become_command(request, sandbox.init_pidfd, cgroups, theirs, errors), errors
             )
         except OSError:
             for ends in pipes.values():
                 os.close(ends[0])
                 os.close(ends[1])
+            if cgroup is not None:
+                remove_cgroup(cgroup)
             raise
         for name, ends in pipes.items():
             os.close(ends[0 if name == "stdin" else 1])
@@ -59,8 +65,10 @@ class Commands:
         if body:
             self._feed(command, pipes["stdin"][1], body)
 
-    def _fork_into(self, sandbox: RunningSandbox, become: Callable[[], object]) -> int:
+    def _fork_into(self, sandbox: RunningSandbox, become: Callable[[], object], errors: int) -> int:
         """Fork a child that is born in the sandbox's process namespace, and is our own child all the same."""
+        if self._is_rootless:
+            return fork_through_waiter(sandbox.init_pidfd, become, errors)
         os.setns(sandbox.init_pidfd, os.CLONE_NEWPID)
         try:
             pid = os.fork()
@@ -169,6 +177,25 @@ class Commands:
                     sandbox.drains.discard(fd)
 
         self._loop.watch(fd, read)
+
+
+def fork_through_waiter(init_pidfd: int, become: Callable[[], object], errors: int) -> int:
+    """The same by two forks: without root, nobody may come back to the process namespace that he has left. The child
+    in between stays outside, waits, and ends with the command's code."""
+    waiter = os.fork()
+    if waiter != 0:
+        return waiter
+    try:
+        os.setns(init_pidfd, os.CLONE_NEWPID)
+        pid = os.fork()
+        if pid == 0:
+            become()
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os._exit(code if code >= 0 else 128 - code)
+    except OSError as error:
+        os.write(errors, str(error).encode())
+    finally:
+        os._exit(1)
 
 
 def make_command_cgroup(sandbox: RunningSandbox) -> tuple[str | None, list[str]]:

@@ -23,8 +23,9 @@ from agentic.sandbox.local.spawner import syscalls
 MOUNT_POINT = "/tmp"
 """Where the root folder is put together. Everyone can reach it on every machine, which holds for few other folders."""
 
-PROCESS_ONE = 'trap "" CHLD; echo; exec sleep infinity >/dev/null 2>&1'
-"""Says when it is up, ignores its children so that the kernel reaps orphans, and sleeps."""
+PROCESS_ONE = "echo; exec env --ignore-signal=CHLD sleep infinity >/dev/null 2>&1"
+"""Says when it is up, ignores its children so that the kernel reaps orphans (a shell's `trap` doesn't do that), and
+sleeps."""
 
 CANNOT_START_EXIT_CODE = 126
 ENTER = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS | os.CLONE_NEWCGROUP
@@ -122,7 +123,8 @@ def become_sandbox(request: dict[str, Any], ask: int, answer: int, info: int, re
         os.execve(program, bubblewrap_arguments(request, info), {"PATH": "/usr/bin:/bin"})
     except OSError as error:
         os.write(errors, str(error).encode())
-    os._exit(1)
+    finally:
+        os._exit(1)
 
 
 class CannotStart(Exception):
@@ -167,7 +169,8 @@ def _may_set_groups() -> bool:
 def become_command(
     request: dict[str, Any], pidfd: int, cgroups: list[str], pipes: tuple[int, int, int], errors: int
 ) -> NoReturn:
-    """Never returns; what breaks before the command is on its way is written to `errors`."""
+    """Never returns, whatever happens: this is a copy of the spawner. What breaks before the command is on its way is
+    written to `errors`, and is a loss; a command that makes no sense (no such user, a NUL in a word) is a result."""
     try:
         join_cgroups(cgroups)
         os.setns(pidfd, ENTER)
@@ -175,12 +178,15 @@ def become_command(
         for target, handle in enumerate(pipes):
             os.dup2(handle, target)
         run_inside(request)
-    except CannotStart as error:
-        os.write(2, f"sandbox: {error}\n".encode())
+    except (CannotStart, ValueError) as error:
+        os.write(2, f"sandbox: {error}\n".encode(errors="replace"))
         os._exit(CANNOT_START_EXIT_CODE)
     except OSError as error:
         os.write(errors, str(error).encode())
-    os._exit(1)
+        os._exit(1)
+    finally:
+        os.write(errors, b"the child failed before it became the command")
+        os._exit(1)
 
 
 def run_inside(request: dict[str, Any]) -> None:

@@ -25,12 +25,12 @@ ROOTLESS_STAGE = "rootless"
 class Server:
     """Which sandboxes exist, and what happens when one ends."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, is_rootless: bool) -> None:
         self._loop = Loop()
         self._channel = Channel(connection, self._loop, self._handle)
         self._sandboxes: dict[str, RunningSandbox] = {}
         self._starts = Starts(self._loop, self._channel, self._on_started)
-        self._commands = Commands(self._loop, self._channel, self._bury_if_dead)
+        self._commands = Commands(self._loop, self._channel, is_rootless, self._bury_if_dead)
 
     def run(self, owner: int) -> None:
         """Serve until the owner is gone, then kill everything."""
@@ -135,4 +135,4 @@ def main(connection_fd: int, owner: int, is_rootless: bool) -> None:
     os.set_inheritable(connection_fd, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-    Server(socket.socket(fileno=connection_fd)).run(owner)
+    Server(socket.socket(fileno=connection_fd), is_rootless).run(owner)
