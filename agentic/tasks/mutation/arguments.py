@@ -25,7 +25,15 @@ def draw_argument(name: str, rng: random.Random) -> Argument:
 
 
 def _scalar(name: str, rng: random.Random) -> int:
-    spans = {"limit": (3, 7), "factor": (2, 5), "few": (1, 2), "size": (2, 7), "digit": (1, 9), "large": (21, 49)}
+    spans = {
+        "limit": (3, 7),
+        "factor": (2, 5),
+        "few": (1, 2),
+        "size": (2, 7),
+        "digit": (1, 9),
+        "large": (21, 49),
+        "any": (2, 30),
+    }
     if name not in spans:
         raise DataError(f"no argument sort is called {name!r}: use one of {', '.join(sorted(spans))} or a list sort")
     return rng.randint(*spans[name])

@@ -39,6 +39,8 @@ class Template:
 
 ITEM = (("top", "max(@ns)"), ("bottom", "min(@ns)"), ("opening", "@ns[0]"), ("closing", "@ns[-1]"))
 SHIFT = (("raised by k", " + k"), ("lowered by k", " - k"), ("scaled by k", " * k"), ("reduced by k", " % k"))
+SIDE = (("over", " > "), ("under", " < "), ("not under", " >= "), ("not over", " <= "))
+BUT = (("except", " != "), ("up to", " <= "))
 STEP = (("raised by 1", " + 1"), ("lowered by 1", " - 1"), ("scaled by 2", " * 2"))
 SIZE = (("big", " > 4"), ("small", " < 6"), ("large", " >= 5"), ("little", " <= 5"))
 PART = (("leading", "[:n]"), ("trailing", "[-n:]"), ("late", "[n:]"), ("early", "[:-n]"))
@@ -50,16 +52,16 @@ TRAINING = (
              ("numbers", "limit"), Kind.BOUNDS, decoys=ITEM),
     Template("count_@ns", "@ns, limit", "@w the @ns that are @p limit.", ("return @d[x for x in @ns if x@hlimit])",),
              ("numbers", "limit"), Kind.BOUNDS, decoys=TALLY),
-    Template("pick_@ns", "@ns, limit, k", "Return the @ns that are @p limit, @w.",
-             ("return [x@d for x in @ns if x@hlimit]",), ("numbers", "limit", "factor"), Kind.BOUNDS, decoys=SHIFT),
+    Template("pick_@ns", "@ns, limit, n", "Return the @w @ns that are @p limit.",
+             ("return [x for x in @ns@d if x@hlimit]",), ("numbers", "limit", "few"), Kind.BOUNDS, decoys=PART),
     Template("join_@n", "@ns, k", "Return the @p of the @w @n and k.", ("return @d@hk",),
              ("numbers", "factor"), Kind.OPERATORS, decoys=ITEM),
     Template("map_@ns", "@ns, k", "Return the @p of each @w @n and k.", ("return [x@hk for x in @ns if x@d]",),
              ("numbers", "factor"), Kind.OPERATORS, decoys=SIZE),
     Template("@n_summary", "@ns, n", "Return the @p of the @w @ns.", ("return @h@ns@d)",),
              ("numbers", "few"), Kind.FOLD, decoys=PART),
-    Template("@n_score", "@ns, k", "Return the @p of the @ns, @w.", ("return @h@ns)@d",),
-             ("numbers", "factor"), Kind.FOLD, decoys=SHIFT),
+    Template("@n_score", "@ns, k", "Tell whether the @p of the @ns is @w k.", ("return @h@ns)@dk",),
+             ("numbers", "any"), Kind.FOLD, decoys=SIDE),
     Template("@n_at", "@ns, k", "Return the @p of the @ns, @w.", ("return @ns@h@d",),
              ("numbers", "factor"), Kind.INDEX, decoys=SHIFT),
     Template("sorted_@n", "@ns, k", "Return the @p of the @ns in order, @w.",
@@ -70,8 +72,8 @@ TRAINING = (
              ("part = @ns@h", "return [x for x in part if x@d]"), ("numbers", "few"), Kind.SLICE, decoys=SIZE),
     Template("@n_numbers", "n, k", "List the @n @p for n, @w.", ("return [x@d for x in range@h]",),
              ("size", "factor"), Kind.RANGE, decoys=SHIFT),
-    Template("@n_codes", "n, k", "Return the @n @p for n, @w.", ("codes = range@h", "return [x@d for x in codes]"),
-             ("size", "factor"), Kind.RANGE, decoys=SHIFT),
+    Template("@n_codes", "n, k", "Return the @n @p for n @w k.",
+             ("codes = range@h", "return [x for x in codes if x@dk]"), ("size", "factor"), Kind.RANGE, decoys=BUT),
     Template("@n_power", "a, b, c", "Return the @n power in order @p, @w.", ("return pow@h@d",),
              ("digit", "digit", "digit"), Kind.SWAP, decoys=STEP),
     Template("@n_steps", "a, b, c", "@w the @n steps in order @p.", ("return @drange@h)",),
