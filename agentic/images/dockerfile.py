@@ -19,6 +19,8 @@ CONTINUATION = "\\"
 HERE_DOCUMENT = re.compile(r"(?<!<)<<(?!<)-?\s*[\"']?[A-Za-z_]")
 ESCAPE_DIRECTIVE = re.compile(r"#\s*escape\s*=", re.IGNORECASE)
 VARIABLE = re.compile(r"\\\$|\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[^}]*)\})")
+QUOTED_OR_ESCAPED = re.compile(r"""\\.|"(?:\\.|[^"\\])*"|'[^']*'""")
+LITERAL_DOLLAR = "\0"
 VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -184,7 +186,7 @@ def _read_env(reading: _Reading, line: int, rest: str) -> None:
         reading.env[_variable_name(first, line)] = _expand(remainder.strip(), before, line)
         return
     try:
-        lexer = shlex.shlex(rest, posix=True, punctuation_chars=False)
+        lexer = shlex.shlex(_hide_literal_dollars(rest), posix=True, punctuation_chars=False)
         lexer.whitespace_split, lexer.commenters = True, ""
         pairs = list(lexer)
     except ValueError as error:
@@ -193,7 +195,18 @@ def _read_env(reading: _Reading, line: int, rest: str) -> None:
         name, separator, value = pair.partition("=")
         if not separator:
             raise DockerfileError(f"line {line}: ENV {pair} has no value: write NAME=value")
-        reading.env[_variable_name(name, line)] = _expand(value, before, line)
+        reading.env[_variable_name(name, line)] = _expand(value, before, line).replace(LITERAL_DOLLAR, "$")
+
+
+def _hide_literal_dollars(text: str) -> str:
+    """Dollars that stand for themselves, behind a backslash or in single quotes, must outlive the removal of quotes."""
+
+    def hide(match: re.Match[str]) -> str:
+        if match[0].startswith("'"):
+            return match[0].replace("$", LITERAL_DOLLAR)
+        return match[0].replace("\\$", LITERAL_DOLLAR)
+
+    return QUOTED_OR_ESCAPED.sub(hide, text)
 
 
 def _variable_name(name: str, line: int) -> str:
