@@ -52,8 +52,12 @@ class ActorProxy:
         await _answer(self._actor.drop.remote(session_id))
 
 
+@functools.cache
 def proxy_of_run(job: RolloutJob, client: LLMServerClient) -> ActorProxy:
-    """The run's proxy in front of verl's rollout servers, made by whoever comes first."""
+    """The run's proxy in front of verl's rollout servers, made by whoever comes first.
+
+    Kept for the life of the process: Ray ends a named actor, sessions and all, once its maker holds no handle of it.
+    """
     import ray
 
     name = f"proxy-{job.run_id}"

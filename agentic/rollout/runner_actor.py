@@ -73,8 +73,9 @@ class ActorTrials:
         await self._actor.cancel.remote(trial_id)
 
 
+@functools.cache
 def trials_of_run(job: RolloutJob) -> ActorTrials:
-    """The run's trial runner, made by whoever comes first."""
+    """The run's trial runner, made by whoever comes first; kept for the life of the process, as the proxy is."""
     import ray
 
     name = f"trial-runner-{job.run_id}"
