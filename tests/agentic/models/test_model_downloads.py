@@ -13,6 +13,9 @@ from agentic.models.errors import ModelError, ModelIncomplete
 from agentic.models.prepare import prepare
 from agentic.models.settings import HuggingFaceModel, ModelScopeModel
 
+# The first test pays for the imports, which take long on a machine that is busy otherwise.
+pytestmark = pytest.mark.timeout(240)
+
 type HubModel = HuggingFaceModel | ModelScopeModel
 
 

@@ -16,6 +16,9 @@ from agentic.tasks.mutation.generator import Mutant, Recipe, generate
 from agentic.tasks.mutation.splits import make_mutants
 from agentic.tasks.settings import MutationData
 
+# The first test pays for the imports, which take long on a machine that is busy otherwise.
+pytestmark = pytest.mark.timeout(240)
+
 SMALL = TinyModel(demonstrations=600, steps=4, batch=4)
 MUTANTS = generate(48, "tests", Recipe(two_places=0.3, made_up=0.3))
 PROMPT_TOKENS, RESPONSE_TOKENS, TURN_TOKENS = 128, 224, 48
