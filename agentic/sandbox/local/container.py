@@ -148,13 +148,13 @@ class ContainerProvider:
         return name
 
     async def sweep(self, run_id: str) -> int:
-        wanted = [
-            "--all",
-            f"--filter=label={RUN_LABEL}={run_id}",
-            f'--format={{{{.ID}}}} {{{{.Label "{OWNER_LABEL}"}}}}',
-        ]
-        result = await self.engine("ps", *wanted)
-        dead = [row.split()[0] for row in result.text.splitlines() if not is_owner_alive(row.split()[-1])]
+        found = (await self.engine("ps", "--all", "--quiet", f"--filter=label={RUN_LABEL}={run_id}")).text.split()
+        if not found:
+            return 0
+        rows = await self.engine(
+            "inspect", f'--format={{{{.Id}}}} {{{{index .Config.Labels "{OWNER_LABEL}"}}}}', *found
+        )
+        dead = [row.split()[0] for row in rows.text.splitlines() if not is_owner_alive(row.split()[-1])]
         if dead:
             await self.engine("rm", "--force", *dead)
         return len(dead)

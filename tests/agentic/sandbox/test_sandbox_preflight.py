@@ -1,5 +1,8 @@
 """Each thing that a machine can lack is found, and the line says what to do."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,10 +55,41 @@ async def test_a_sandbox_that_does_not_start_is_a_problem(tmp_path: Path) -> Non
     assert "was not started" in problems[0].message
 
 
-async def test_a_store_that_overlay_refuses_says_where_to_put_it() -> None:
-    """/proc/self/fdinfo and the like cannot be made at will; the kernel's word is what is explained."""
-    assert "put the workspace on ext4" in explain("sandbox x was not started: mount overlay on /tmp: Invalid argument")
-    assert "user namespaces" in explain("id maps: Operation not permitted")
+NESTED = """
+set -e
+cd "$1"
+mkdir -p lower upper work once upper2 work2 twice
+mount -t tmpfs tmpfs work && mkdir work/upper work/work work/upper2 work/work2
+mount -t overlay overlay -o "$2lowerdir=lower,upperdir=work/upper,workdir=work/work" once
+mount -t overlay overlay -o "$2lowerdir=once,upperdir=work/upper2,workdir=work/work2" twice
+exec "$3" -c "$4" "$1/twice/store"
+"""
+PREFLIGHT = """
+import asyncio, sys
+from pathlib import Path
+from agentic.sandbox.preflight import preflight
+from agentic.sandbox.settings import BubblewrapSandbox
+for problem in asyncio.run(preflight(BubblewrapSandbox(limits="none"), Path(sys.argv[1]))):
+    print(problem.message)
+"""
+
+
+def test_a_store_where_overlay_fails_says_where_to_put_it(tmp_path: Path) -> None:
+    """On an overlay over an overlay the kernel refuses one more."""
+    is_root = os.geteuid() == 0
+    unshare = ["unshare", "--mount"] if is_root else ["unshare", "--mount", "--map-root-user"]
+    arguments = [str(tmp_path), "" if is_root else "userxattr,", sys.executable, PREFLIGHT]
+    ran = subprocess.run(
+        [*unshare, "sh", "-c", NESTED, "sh", *arguments], capture_output=True, text=True, timeout=50, check=True
+    )
+    assert "mount overlay" in ran.stdout
+    assert ran.stdout.endswith("put the workspace on ext4, xfs or tmpfs, or set sandbox.provider=podman\n")
+    assert ran.stdout.count("\n") == 1
+
+
+def test_a_refusal_by_the_kernel_is_given_a_remedy() -> None:
+    assert "allow unprivileged user namespaces" in explain("id maps: Operation not permitted")
+    assert explain("something else") == "something else"
 
 
 def test_settings_pick_the_provider_and_refuse_what_does_not_fit() -> None:
