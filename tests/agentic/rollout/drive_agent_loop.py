@@ -1,6 +1,7 @@
 """Stands where verl's agent loop worker does; run as a program by test_rollout_agent_loop.py, prints what it got."""
 
 import asyncio
+import gc
 import json
 import sys
 
@@ -51,7 +52,20 @@ async def drive() -> dict:
     """One rollout that is solved, one that is lost, one that validates; all at once."""
     rows = [row("calc"), row("unbuilt"), row("calc", "held-out")]
     solved, lost, _ = await asyncio.gather(*(make_loop().run(SAMPLING, **each) for each in rows))
-    return {"calc": [describe(output) for output in solved], "unbuilt": [describe(output) for output in lost]}
+    actors = actor_ids()
+    gc.collect()
+    await asyncio.sleep(2)  # between two steps nobody runs a rollout, and Ray ends actors that nobody holds
+    return {
+        "calc": [describe(output) for output in solved],
+        "unbuilt": [describe(output) for output in lost],
+        "actors": [actors, actor_ids()],
+    }
+
+
+def actor_ids() -> list[str]:
+    """Which actors serve the run; another id is another process, without the sessions of the first."""
+    run_id = load_job().run_id
+    return [ray.get_actor(f"{kind}-{run_id}")._actor_id.hex() for kind in ("proxy", "trial-runner")]
 
 
 def describe(output) -> dict:

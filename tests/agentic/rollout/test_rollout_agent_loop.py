@@ -66,6 +66,8 @@ def test_verl_gets_the_tokens_that_were_sampled_and_nothing_of_a_loss(job, write
     driven = json.loads(done.stdout.splitlines()[-1])
 
     trained, lost = driven["calc"], driven["unbuilt"]
+    before, after = driven["actors"]
+    assert before == after, "the run's actors outlive a pause between two steps"
     assert lost == [], "an infra loss is no trajectory"
     (output,) = trained
     assert output["reward"] == 1.0
