@@ -23,7 +23,7 @@ from agentic.training.environment import cpu_environment, trainer_environment
 from agentic.training.errors import TrainingError, TrainingInterrupted
 from agentic.training.jobs import TrainJob, TrainSummary
 from agentic.training.overrides import JobPaths, verl_overrides
-from agentic.training.progress import describe, read_curve
+from agentic.training.progress import Watch, read_curve
 from agentic.training.settings import RaySettings, TrainSettings
 from agentic.training.sizing import read_shape, resolve
 
@@ -169,23 +169,20 @@ async def _run(job: TrainJob, launch: Launch, on_progress: OnProgress) -> None:
 
 async def _follow(job: TrainJob, process: asyncio.subprocess.Process, on_progress: OnProgress) -> bool:
     """Report until the trainer exits; True if it was stopped because validation no longer rises."""
-    decisive = job.held_out()[0]
-    on_progress(0, job.train.steps, "starting verl, vLLM and the agent loop")
+    held_out, train = job.held_out(), job.train
+    rollouts = train.prompts_per_step * train.rollouts_per_prompt
+    watch = Watch(job.run_dir, held_out, total_steps=train.steps, rollouts_per_step=rollouts)
     waiting = asyncio.ensure_future(process.wait())
-    seen = -1
     while not waiting.done():
-        await asyncio.wait({waiting}, timeout=_POLL_SECONDS)
         logged = metrics.collect(job.run_dir)
-        if not logged or logged[-1].step == seen:
-            continue
-        now = describe(job.run_dir, logged, decisive, job.train.steps)
-        on_progress(now.step, job.train.steps, now.message)
-        seen = now.step
-        curve = read_curve(job.run_dir, logged, decisive)
-        if metrics.has_stalled(curve, job.train.patience) and _is_saved(job, curve[-1][0]):
-            on_progress(seen, job.train.steps, f"the resolve rate has not risen for {job.train.patience} validations")
+        now = watch.look(logged)
+        on_progress(now.step, train.steps, now.message)
+        curve = read_curve(job.run_dir, logged, held_out[0]) if train.patience else []
+        if metrics.has_stalled(curve, train.patience) and _is_saved(job, curve[-1][0]):
+            on_progress(now.step, train.steps, f"the resolve rate has not risen for {train.patience} validations")
             waiting.cancel()
             return True
+        await asyncio.wait({waiting}, timeout=_POLL_SECONDS)
     return False
 
 
