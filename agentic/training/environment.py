@@ -6,8 +6,7 @@ given to both.
 
 from pathlib import Path
 
-RUN_ID_VARIABLE = "AGENTIC_RUN_ID"
-"""Marks every process of a run; cleanup finds what is left by it."""
+from agentic.processes import RUN_VARIABLE
 
 ROLLOUT_CONFIG_VARIABLE = "AGENTIC_ROLLOUT_CONFIG"
 """Path of the JSON file from which RemoteAgentLoop reads its job."""
@@ -16,7 +15,7 @@ ROLLOUT_CONFIG_VARIABLE = "AGENTIC_ROLLOUT_CONFIG"
 def base_environment(run_id: str) -> dict[str, str]:
     """What every process of a run gets: no telemetry, no hub, no usage reports."""
     return {
-        RUN_ID_VARIABLE: run_id,
+        RUN_VARIABLE: run_id,
         "PYTHONUNBUFFERED": "1",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",

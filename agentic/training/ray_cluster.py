@@ -2,7 +2,7 @@
 
 `ensure` is what `launch-cluster`, `train` and `evaluate` all call, so that retrying any of them alone works after
 cleanup. The address lies in `runs/<run-id>/ray.json`; a head that no longer answers is replaced. Every process carries
-the run id in its environment (`agentic.training.processes`).
+the run id in its environment (`agentic.processes`).
 """
 
 import json
@@ -16,8 +16,8 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
+from agentic import processes
 from agentic.errors import TransientError
-from agentic.training import processes
 from agentic.training.environment import ray_environment
 from agentic.training.settings import RaySettings
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from agentic import processes
 from agentic.rollout.records import Phase, read_records
-from agentic.training import checkpoints, processes
+from agentic.training import checkpoints
 from agentic.training.audit import audit
 
 REPOSITORY = Path(__file__).parents[2]

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from agentic.processes import RUN_VARIABLE
 from workflows.local.document import WORKSPACE_VARIABLE, Container, Template
-from workflows.local.process import RUN_VARIABLE, run_process
+from workflows.local.process import run_process
 from workflows.local.scheduler import Attempt, AttemptResult
 from workflows.local.substitution import substitute
 

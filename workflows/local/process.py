@@ -1,18 +1,13 @@
-"""Child processes of a local run: started in groups of their own, found again by run, ended without leftovers.
+"""Child processes of a local run: started in groups of their own, ended as groups.
 
-A step may start daemons that leave its process group (Ray does). They inherit `AGENTIC_RUN_ID`, so a sweep finds them
-in `/proc/*/environ`, and their descendants by parent: a process that rewrote its title may have lost its environment.
+A step may start daemons that leave its group (Ray does); `agentic.processes` finds those by the run's id.
 """
 
 import asyncio
 import os
 import signal
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-RUN_VARIABLE = "AGENTIC_RUN_ID"
-"""Marks every process of a run."""
 
 GRACE_SECONDS = 30.0
 """Between asking a step to end and killing it; the training job gives verl twenty of these to stop its actors."""
@@ -58,65 +53,5 @@ async def _end_group(process: asyncio.subprocess.Process) -> None:
 def _signal_group(group: int, number: signal.Signals) -> None:
     try:
         os.killpg(group, number)
-    except ProcessLookupError:
-        return
-
-
-def _environment(process: Path) -> bytes:
-    try:
-        return (process / "environ").read_bytes()
-    except OSError:
-        return b""
-
-
-def _parent_and_state(process: Path) -> tuple[int, str]:
-    try:
-        fields = (process / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0, "Z"
-    return int(fields[1]), fields[0]
-
-
-def processes_of(run_id: str) -> Iterator[int]:
-    """Living processes that carry the run's id, and their descendants; never this process."""
-    mark = f"\0{RUN_VARIABLE}={run_id}\0".encode()
-    found: set[int] = set()
-    parents: dict[int, int] = {}
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit() or int(process.name) == os.getpid():
-            continue
-        parent, state = _parent_and_state(process)
-        if state in "ZX":
-            continue
-        parents[int(process.name)] = parent
-        if mark in b"\0" + _environment(process) + b"\0":
-            found.add(int(process.name))
-    for pid in parents:
-        lineage, seen = pid, set[int]()
-        while lineage in parents and lineage not in seen:
-            seen.add(lineage)
-            if lineage in found:
-                yield pid
-                break
-            lineage = parents[lineage]
-
-
-async def sweep(run_id: str, grace_seconds: float = GRACE_SECONDS) -> int:
-    """End every process of the run; how many there were. Safe to repeat."""
-    ended: set[int] = set()
-    deadline = time.monotonic() + grace_seconds
-    while remaining := list(processes_of(run_id)):
-        kill = time.monotonic() >= deadline
-        for pid in remaining:
-            if kill or pid not in ended:
-                _signal(pid, signal.SIGKILL if kill else signal.SIGTERM)
-                ended.add(pid)
-        await asyncio.sleep(0.1)
-    return len(ended)
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
     except ProcessLookupError:
         return

@@ -15,11 +15,12 @@ from typing import Any
 
 from rich.console import Console
 
+from agentic import processes
 from workflows.errors import RunBusyError
 from workflows.local.display import Screen
 from workflows.local.document import Document, read_document
 from workflows.local.executor import ProcessExecutor
-from workflows.local.process import sweep
+from workflows.local.process import GRACE_SECONDS
 from workflows.local.scheduler import Outcome, Scheduler, is_worth_retrying
 
 INTERRUPTED = 130
@@ -58,7 +59,7 @@ def _exclusive(run_dir: Path, run_id: str) -> Iterator[None]:
 
 
 async def _execute(document: Document, run_id: str, executor: ProcessExecutor, console: Console) -> int:
-    await sweep(run_id)
+    await asyncio.to_thread(processes.end, run_id, grace_seconds=GRACE_SECONDS)
     screen = Screen(executor.run_dir, console)
     refreshing = asyncio.create_task(screen.refresh())
     running = asyncio.create_task(Scheduler(document, executor, screen.observe).run())
@@ -74,7 +75,7 @@ async def _execute(document: Document, run_id: str, executor: ProcessExecutor, c
         with suppress(asyncio.CancelledError):
             await refreshing
         screen.close()
-        await sweep(run_id)
+        await asyncio.to_thread(processes.end, run_id, grace_seconds=GRACE_SECONDS)
 
 
 def _exit_code(document: Document, outcome: Outcome) -> int:

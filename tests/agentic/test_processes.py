@@ -9,8 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from agentic.training import processes
-from agentic.training.environment import RUN_ID_VARIABLE
+from agentic import processes
 
 DAEMON = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(300)\nelse:\n    time.sleep(300)"
 DEAF = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf', flush=True)\ntime.sleep(300)"
@@ -24,7 +23,7 @@ def run_id() -> Iterator[str]:
 
 
 def start(run_id: str, code: str) -> subprocess.Popen[str]:
-    environment = os.environ | {RUN_ID_VARIABLE: run_id}
+    environment = os.environ | {processes.RUN_VARIABLE: run_id}
     return subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
 
 
