@@ -28,6 +28,7 @@ from agentic.images.plan import Need, plan_images
 from agentic.images.settings import ImageSettings
 from agentic.sandbox.base import SandboxProvider, SandboxSpec
 from agentic.sandbox.errors import ImageStoreError
+from agentic.sandbox.local.state import RunningFolder
 from agentic.sandbox.providers import make_provider
 from agentic.sandbox.rootfs import ImageConfig, Rootfs, RootfsStore, environment_hash
 from agentic.sandbox.settings import BubblewrapSandbox, SandboxSettings
@@ -65,6 +66,7 @@ async def build_images(
     """Build what is missing; one result for each task, in their order, and one more where a task's verifier has an
     image of its own (tests/Dockerfile)."""
     await asyncio.to_thread(store.remove_stale_work)
+    await asyncio.to_thread(RunningFolder(store.root / "running").sweep, BUILD_RUN_ID)
     await asyncio.to_thread(store.ensure_base)
     wanted = await asyncio.to_thread(find_environments, task_dirs)
     folders = {environment: folder for _, environment, folder in wanted}

@@ -69,7 +69,6 @@ class BubblewrapProvider:
             client = await self.client()
             cgroup = self._make_cgroup(spec)
             folders = cgroup.folders if cgroup else ()
-            self._running_folder.write(spec.run_id, spec.sandbox_id, SandboxState(self._owner, folders))
             handle = BubblewrapSandboxHandle(self, client, spec, name, cgroup)
             self._sandboxes[name] = handle
             try:
@@ -91,11 +90,20 @@ class BubblewrapProvider:
         self._running_folder.write(spec.run_id, spec.sandbox_id, SandboxState(self._owner, folders, init))
 
     def _make_cgroup(self, spec: SandboxSpec) -> SandboxCgroup | None:
+        """Noted down before it is made, so that whoever sweeps after us finds it."""
+        name = f"{spec.run_id}.{spec.sandbox_id}"
+        folders = self._cgroups.place(name).folders if self._cgroups else ()
+        self._running_folder.write(spec.run_id, spec.sandbox_id, SandboxState(self._owner, folders))
         if self._cgroups is None:
             return None
         memory_mb = spec.memory_mb or self.settings.memory_mb
         limits = Limits(memory_mb * MIB, self.settings.max_processes, spec.cpus or self.settings.cpus)
-        return self._cgroups.create(f"{spec.run_id}.{spec.sandbox_id}", limits)
+        try:
+            return self._cgroups.create(name, limits)
+        except SandboxSetupError:
+            remove_cgroups(folders)
+            self._running_folder.remove(spec.run_id, spec.sandbox_id)
+            raise
 
     def _start_request(self, spec: SandboxSpec, name: str, cgroup: SandboxCgroup | None) -> dict[str, Any]:
         root = self.store.root.resolve()

@@ -52,6 +52,10 @@ class SandboxCgroup:
 class Cgroups(Protocol):
     """A place in which cgroups can be made."""
 
+    def place(self, name: str) -> SandboxCgroup:
+        """Where the cgroup of a sandbox will be; nothing is made, so that it can be noted down before it exists."""
+        ...
+
     def create(self, name: str, limits: Limits) -> SandboxCgroup:
         """Make and limit the cgroup of a sandbox. Raises SandboxSetupError when it may not be written."""
         ...
@@ -65,8 +69,13 @@ class CgroupsV1:
     memory: Path
     cpu: Path
 
+    def place(self, name: str) -> SandboxCgroup:
+        folders = tuple(str(folder / f"{PREFIX}{name}") for folder in (self.pids, self.memory, self.cpu))
+        return SandboxCgroup(folders, folders[0])
+
     def create(self, name: str, limits: Limits) -> SandboxCgroup:
-        pids, memory, cpu = (folder / f"{PREFIX}{name}" for folder in (self.pids, self.memory, self.cpu))
+        placed = self.place(name)
+        pids, memory, cpu = map(Path, placed.folders)
         with _refusals_explained():
             _make(pids, {"pids.max": limits.max_processes + OUTER_PROCESSES})
             _make(memory, {"memory.limit_in_bytes": limits.memory_bytes})
@@ -75,7 +84,7 @@ class CgroupsV1:
                 swap.write_text(str(limits.memory_bytes))
             quota = max(1000, int(limits.cpus * PERIOD_MICROSECONDS))
             _make(cpu, {"cpu.cfs_period_us": PERIOD_MICROSECONDS, "cpu.cfs_quota_us": quota})
-        return SandboxCgroup((str(pids), str(memory), str(cpu)), str(pids))
+        return placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +93,13 @@ class CgroupsV2:
 
     parent: Path
 
+    def place(self, name: str) -> SandboxCgroup:
+        folder = str(self.parent / f"{PREFIX}{name}")
+        return SandboxCgroup((folder,), folder)
+
     def create(self, name: str, limits: Limits) -> SandboxCgroup:
-        folder = self.parent / f"{PREFIX}{name}"
+        placed = self.place(name)
+        folder = Path(placed.command_parent)
         quota = max(1000, int(limits.cpus * PERIOD_MICROSECONDS))
         values: dict[str, int | str] = {
             "pids.max": limits.max_processes + OUTER_PROCESSES,
@@ -97,7 +111,7 @@ class CgroupsV2:
             swap = folder / "memory.swap.max"
             if swap.exists():
                 swap.write_text("0")
-        return SandboxCgroup((str(folder),), str(folder))
+        return placed
 
 
 @contextlib.contextmanager

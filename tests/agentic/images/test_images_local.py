@@ -249,6 +249,7 @@ async def test_a_builder_killed_at_any_moment_leaves_what_the_next_one_can_use(
     results = await build(store, *tasks)
     assert {result.status for result in results} <= {"built", "cached"}
     assert list((store.root / "building").iterdir()) == []
+    assert list(Path("/sys/fs/cgroup").rglob(f"agentic-build-images.{builder.pid}-*")) == []
     for number, task in enumerate(tasks):
         sandbox = await enter(provider, store, task)
         assert (await sandbox.exec("cat /n; wc -c < /f; wc -c < /g")).text.split() == [str(number), "1000", "1000"]
