@@ -24,6 +24,7 @@ from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import BubblewrapSandbox, SandboxSettings
 from agentic.tasks.settings import DataSettings, FolderData, MutationData, RowsData, SweBenchData
 from agentic.training.settings import RaySettings, TrainSettings
+from workflows import profile_yaml
 from workflows.errors import SettingsError
 
 PROFILES = Path(__file__).with_name("profiles")
@@ -136,7 +137,7 @@ def read_profile(name: str) -> dict[str, Any]:
     """A shipped profile by name, or a YAML file by path."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
     try:
-        content = yaml.safe_load(path.read_text())
+        content = profile_yaml.load(path.read_text())
     except FileNotFoundError as error:
         raise SettingsError(
             f"no profile {name}: there are {', '.join(profile_names())}, and any path that ends in .yaml"

@@ -96,7 +96,14 @@ def test_an_unknown_profile_lists_those_that_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("- 1\n", "no sections"), ("a: [", "not YAML"), ("trian: {}\n", "did you mean")]
+    ("text", "reason"),
+    [
+        ("- 1\n", "no sections"),
+        ("a: [", "not YAML"),
+        ("trian: {}\n", "did you mean"),
+        ("train: {steps: 5}\ntrain: {seed: 1}\n", "train stands twice"),
+        ("train:\n  steps: 5\n  steps: 6\n", "steps stands twice"),
+    ],
 )
 def test_a_profile_file_may_be_given_by_path_and_is_checked(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "mine.yaml"
