@@ -1,7 +1,7 @@
 """Measures the best checkpoint against the starting policy on every held-out split."""
 
 import asyncio
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from agentic.errors import PermanentError
 from steps import contract
@@ -15,15 +15,6 @@ class EvaluateInput(TrainingInput):
     """What was trained, and on what."""
 
     STEP: ClassVar[str] = "evaluate"
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "run_id": "try",
-        "model_dir": "models/tiny",
-        "data_dir": "datasets/repair",
-        "train": {"device": "cpu", "gpus_per_node": 1, "steps": 2},
-        "ray": {"cpus": 4},
-        "rollout": {},
-        "sandbox": {"provider": "bubblewrap"},
-    }
 
     checkpoint: str = ""
     """Folder of the policy that training found best, relative to the run's; empty = the newest of this run."""

@@ -1,7 +1,7 @@
 """Trains the policy with verl on Ray; a second try goes on from the last whole checkpoint."""
 
 import asyncio
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from steps import contract
 from steps.command import main
@@ -13,15 +13,6 @@ class TrainInput(TrainingInput):
     """A policy, tasks, and how to train on them."""
 
     STEP: ClassVar[str] = "train"
-    EXAMPLE: ClassVar[dict[str, Any]] = {
-        "run_id": "try",
-        "model_dir": "models/tiny",
-        "data_dir": "datasets/repair",
-        "train": {"device": "cpu", "gpus_per_node": 1, "steps": 2},
-        "ray": {"cpus": 4},
-        "rollout": {},
-        "sandbox": {"provider": "bubblewrap"},
-    }
 
 
 class TrainOutput(StepOutput):

@@ -1,6 +1,6 @@
 """What `train` and `evaluate` are both given."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import SandboxSettings
@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 
 class TrainingInput(StepInput):
     """A policy, tasks, and how to train on them."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {
+        "run_id": "try",
+        "model_dir": "models/tiny",
+        "data_dir": "datasets/repair",
+        "train": {"device": "cpu", "gpus_per_node": 1, "steps": 2},
+        "ray": {"cpus": 4},
+        "rollout": {},
+        "sandbox": {"provider": "bubblewrap"},
+    }
 
     model_dir: str
     """Folder of the starting policy."""
