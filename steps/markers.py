@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentic.errors import TransientError
-from steps.workspace import write_atomically
+from agentic.files import write_json
 
 HASH_CHARACTERS = 12
 """Enough for the few input sets that one run sees."""
@@ -48,7 +48,7 @@ class Marker:
             "ended": ended,
             "seconds": round(ended - started, 3),
         }
-        write_atomically(self.path, content)
+        write_json(self.path, content)
 
     @contextmanager
     def exclusive(self) -> Iterator[int]:

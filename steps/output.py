@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO, cast
 
-from steps.workspace import write_atomically
+from agentic.files import write_json
 
 MESSAGE_VARIABLE = "AGENTIC_TERMINATION_LOG"
 """File for the last words; in a pod the kubelet's, so that Argo shows them at the node."""
@@ -67,7 +67,7 @@ class Progress:
     def __call__(self, done: int, total: int, message: str) -> None:
         """Report; the last report stands."""
         report = {"done": done, "total": total, "message": message, "updated": time.time()}
-        write_atomically(self._path, report)
+        write_json(self._path, report)
         argo = os.environ.get("ARGO_PROGRESS_FILE")
         if argo and 0 <= done <= total and total > 0:
             Path(argo).write_text(f"{done}/{total}\n")

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from agentic.cluster.settings import MachineSettings
 from agentic.errors import PermanentError, Problem, TransientError
+from agentic.files import write_json
 from agentic.images.settings import ImageSettings
 from agentic.models.settings import ModelSettings
 from agentic.rollout.settings import RolloutSettings
@@ -21,7 +22,6 @@ from agentic.training.settings import RaySettings, TrainSettings
 from steps import contract
 from steps.command import main
 from steps.contract import Step, StepInput, StepOutput
-from steps.workspace import write_atomically
 
 
 class PreflightInput(StepInput):
@@ -87,7 +87,7 @@ def _check(inputs: PreflightInput, step: Step) -> PreflightOutput:
         problems += _room_problems(inputs, step.workspace.store_dir)
     _refuse(problems)
     sections = inputs.model_dump(mode="json", exclude={"run_id", "profile"})
-    write_atomically(step.workspace.run_dir / "settings.json", {"profile": inputs.profile, **sections})
+    write_json(step.workspace.run_dir / "settings.json", {"profile": inputs.profile, **sections})
     return PreflightOutput(free_disk_gib=machine.free_disk_gib(root), free_memory_gib=machine.available_memory_gib())
 
 

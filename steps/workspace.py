@@ -1,10 +1,8 @@
 """Where things lie. Every path that crosses a step's boundary is relative to the workspace root."""
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 VARIABLE = "AGENTIC_WORKSPACE"
 """Overrides the workspace root; `./workspace` without it."""
@@ -35,17 +33,3 @@ class Workspace:
 def open_workspace(run_id: str) -> Workspace:
     """The workspace that the environment names."""
     return Workspace(Path(os.environ.get(VARIABLE) or "workspace").absolute(), run_id)
-
-
-def write_atomically(path: Path, content: Any) -> None:
-    """Write JSON so that a reader sees the old file or the new one, whatever happens in between."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("w") as file:
-            json.dump(content, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

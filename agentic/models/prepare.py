@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from agentic.files import publish_folder
 from agentic.models.completeness import count_parameters, find_problems, require_complete
 from agentic.models.errors import ModelError
 from agentic.models.settings import (
@@ -115,7 +116,7 @@ def _make(settings: ModelSettings, recipe: str, out: Path, on_progress: OnProgre
         figures=figures,
     )
     (partial / RECORD).write_text(record.model_dump_json(indent=1) + "\n")
-    _publish(partial, out)
+    publish_folder(partial, out)
     on_progress(1, 1, f"{settings.name}: {record.parameters:,} parameters")
     return record
 
@@ -151,20 +152,8 @@ def _link(settings: PathModel, recipe: str, out: Path) -> Record:
     partial = out.with_name(f".{out.name}.partial")
     partial.unlink(missing_ok=True)
     partial.symlink_to(folder, target_is_directory=True)
-    _publish(partial, out)
+    publish_folder(partial, out)
     return Record(source=settings.source, recipe_sha256=recipe, parameters=count_parameters(folder))
-
-
-def _publish(partial: Path, out: Path) -> None:
-    """One rename; a model of other settings steps aside first and is deleted last."""
-    if out.is_symlink():
-        out.unlink()
-    old = out.with_name(f".{out.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if out.exists():
-        out.rename(old)
-    partial.rename(out)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _read_record(out: Path) -> Record | None:

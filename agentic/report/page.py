@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentic.files import write_text
 from agentic.report.loading import load
 from agentic.report.pictures import PICTURES
 from agentic.report.records import OUTCOMES, Run
@@ -37,9 +38,9 @@ def write(run_dir: Path) -> Path:
     summary = summarize(run)
     page = run_dir / "report.html"
     if run.settings is not None:
-        _replace(run_dir / _REPRODUCE, _settings_text(run.settings))
-    _replace(run_dir / "report.json", summary.model_dump_json(indent=1) + "\n")
-    _replace(page, render(run, summary))
+        write_text(run_dir / _REPRODUCE, _settings_text(run.settings))
+    write_text(run_dir / "report.json", summary.model_dump_json(indent=1) + "\n")
+    write_text(page, render(run, summary))
     return page
 
 
@@ -112,9 +113,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from agentic.files import publish_folder
 from agentic.tasks import splits
 from agentic.tasks.harbor_format import TaskFolder, write_task
 from agentic.tasks.manifest import MANIFEST, Manifest, hash_recipe, hash_tree, read_manifest
@@ -49,7 +50,7 @@ def prepare(settings: DataSettings, out: Path, on_progress: OnProgress) -> DataS
     partial.mkdir(parents=True)
     tasks = _collect(settings, out.with_name(f".{out.name}.download"), on_progress)
     manifest = _write(settings, digest, tasks, partial, on_progress)
-    _publish(partial, out)
+    publish_folder(partial, out)
     shutil.rmtree(out.with_name(f".{out.name}.download"), ignore_errors=True)
     return _summarize(manifest, started, reused=False)
 
@@ -104,16 +105,6 @@ def _write(
     )
     (folder / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
     return manifest
-
-
-def _publish(partial: Path, out: Path) -> None:
-    """One rename; a data set of other settings steps aside first and is deleted last."""
-    old = out.with_name(f".{out.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if out.exists():
-        out.rename(old)
-    partial.rename(out)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _summarize(manifest: Manifest, started: float, *, reused: bool) -> DataSummary:

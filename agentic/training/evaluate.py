@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from agentic import files
 from agentic.proxy import make_renderer
 from agentic.proxy.engines.vllm_http import VllmHttpEngine
 from agentic.rollout.evaluation import Evaluation, EvaluationTask
@@ -76,9 +77,7 @@ async def evaluate(job: TrainJob, summary: TrainSummary, on_progress: OnProgress
         seconds=round(time.monotonic() - started, 1),
         splits=splits,
     )
-    partial = job.run_dir / "evaluation.partial"
-    partial.write_text(result.model_dump_json(indent=1))
-    partial.replace(job.run_dir / "evaluation.json")
+    files.write_text(job.run_dir / "evaluation.json", result.model_dump_json(indent=1))
     return result
 
 

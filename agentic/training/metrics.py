@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from agentic import files
 from agentic.rollout.records import RolloutRecord, summarise
 
 REWARD_MEAN = "critic/score/mean"
@@ -117,9 +118,9 @@ def attempt_file(run_dir: Path) -> Path:
 def collect(run_dir: Path) -> list[StepMetrics]:
     """Merge the attempts of a run into `metrics.jsonl` and return them."""
     folder = run_dir / "metrics"
-    files = sorted(folder.glob("attempt-*.jsonl"), key=lambda path: int(path.stem.split("-")[1]))
-    merged = merge([parse(path.read_text()) for path in files])
-    partial = run_dir / "metrics.partial"
-    partial.write_text("".join(line.model_dump_json() + "\n" for line in merged))
-    partial.replace(run_dir / "metrics.jsonl")
+    attempts = sorted(folder.glob("attempt-*.jsonl"), key=lambda path: int(path.stem.split("-")[1]))
+    merged = merge([parse(path.read_text()) for path in attempts])
+    path, text = run_dir / "metrics.jsonl", "".join(line.model_dump_json() + "\n" for line in merged)
+    if not path.exists() or path.read_text() != text:
+        files.write_text(path, text)
     return merged

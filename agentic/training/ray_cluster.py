@@ -16,7 +16,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from agentic import processes
+from agentic import files, processes
 from agentic.errors import TransientError
 from agentic.training.environment import ray_environment
 from agentic.training.settings import RaySettings
@@ -62,7 +62,7 @@ def ensure(run_id: str, settings: RaySettings, run_dir: Path, environment: dict[
         stop(run_id, run_dir)
         raise TransientError(f"Ray did not start (exit code {done.returncode}): see {logs / 'ray.log'}")
     address = f"127.0.0.1:{port}"
-    _write_atomically(run_dir / "ray.json", json.dumps({"address": address}))
+    files.write_json(run_dir / "ray.json", {"address": address})
     return address
 
 
@@ -116,9 +116,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(text)
-    partial.replace(path)

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from agentic.errors import PermanentError, TransientError
+from agentic.files import write_json
 from steps import contract
 from steps.command import main
 from steps.contract import Step, StepInput, StepOutput
-from steps.workspace import write_atomically
 
 
 class SmallInput(StepInput):
@@ -51,7 +51,7 @@ def _work(inputs: SmallInput, step: Step) -> SmallOutput:
         if not path.exists():
             with (step.workspace.run_dir / "written").open("a") as journal:
                 journal.write(f"{index}\n")
-            write_atomically(path, {"index": index})
+            write_json(path, {"index": index})
         files.append(step.workspace.relative(path))
         step.progress(index + 1, inputs.count, f"file {index}")
         time.sleep(inputs.pause_seconds)
