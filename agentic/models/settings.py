@@ -58,6 +58,7 @@ class TinyModel(Settings):
     hidden: int = Field(128, ge=64, multiple_of=32)
     """Width; heads are 32 wide."""
     layers: int = Field(3, ge=1)
+    """Transformer layers."""
     vocabulary: int = Field(704, ge=400)
     """Entries of the tokenizer, special ones included."""
     demonstrations: int = Field(3200, ge=64)
@@ -65,6 +66,7 @@ class TinyModel(Settings):
     steps: int = Field(420, ge=1)
     """Optimizer steps of `batch` demonstrations."""
     batch: int = Field(16, ge=1)
+    """Demonstrations of one optimizer step."""
     careful_first: float = Field(0.7, ge=0.0, le=1.0)
     """Share of the steps, from the start, in which all demonstrations are careful: forms are learned there."""
     careful_share: float = Field(0.36, ge=0.0, le=1.0)
@@ -82,6 +84,7 @@ class TinyModel(Settings):
     threads: int = Field(1, ge=1)
     """Threads of the training. More than one is slower as soon as anything else runs: each step waits for the last."""
     seed: int = 0
+    """Of the network's start and of the demonstrations."""
 
 
 class SmolLM2Model(Settings):

@@ -99,10 +99,10 @@ RUN cat made/extra >> built
 async def test_folders_of_the_base_keep_their_modes(
     tmp_path: Path, store: RootfsStore, provider: SandboxProvider
 ) -> None:
-    task = make_task(tmp_path, "t", "COPY f /tmp/\nCOPY f /root/x/\n", {"f": "f"})
+    task = make_task(tmp_path, "t", "COPY f /tmp/\nCOPY f /opt/x/\n", {"f": "f"})
     await build(store, task)
     sandbox = await enter(provider, store, task)
-    assert (await sandbox.exec("stat -c %a /tmp /root /root/x")).text.split() == ["1777", "700", "755"]
+    assert (await sandbox.exec("stat -c %a /tmp /root /opt/x")).text.split() == ["1777", "700", "755"]
 
 
 async def test_a_broken_image_is_reported_and_the_others_are_built(tmp_path: Path, store: RootfsStore) -> None:

@@ -210,7 +210,7 @@ async def test_a_command_that_kills_all_it_sees_still_reports_its_own_failure(
 
 async def test_users_other_than_root_have_no_more_rights(provider: BubblewrapProvider, make_spec: MakeSpec) -> None:
     sandbox = await provider.acquire(make_spec())
-    result = await sandbox.exec("id -u; cat /root/x; echo mine > /tmp/mine; stat -c %u /tmp/mine", user="nobody")
+    result = await sandbox.exec("id -u; cat ~root/x; echo mine > /tmp/mine; stat -c %u /tmp/mine", user="nobody")
     assert result.text.split() == ["65534", "65534"]
     assert "Permission denied" in result.error_text
     assert (await sandbox.exec("true", user="ghost")).exit_code == 126
