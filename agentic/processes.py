@@ -9,13 +9,21 @@ repeat.
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 RUN_VARIABLE = "AGENTIC_RUN_ID"
 """Marks every process of a run."""
 
 _POLL_SECONDS = 0.05
+
+
+def bound(command: Sequence[str]) -> list[str]:
+    """The command, made to die with the process that starts it, even if that one is killed.
+
+    A step that is killed could otherwise leave a trainer behind that goes on beside the one of the next try.
+    """
+    return ["setpriv", "--pdeathsig", "KILL", "--", *command]
 
 
 def find(run_id: str) -> list[int]:

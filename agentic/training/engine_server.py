@@ -15,6 +15,7 @@ from pathlib import Path
 
 import aiohttp
 
+from agentic import processes
 from agentic.training.environment import base_environment, cpu_environment
 from agentic.training.errors import EngineStartError
 from agentic.training.overrides import IN_PROCESS_EXECUTOR
@@ -41,7 +42,7 @@ async def serve(model_dir: Path, train: TrainSettings, *, run_id: str, threads: 
         environment |= cpu_environment(threads)
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
-            *server_command(model_dir, train, port),
+            *processes.bound(server_command(model_dir, train, port)),
             env=environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from agentic import processes
 from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.training import checkpoints, metrics, ray_cluster
 from agentic.training.environment import cpu_environment, trainer_environment
@@ -149,10 +150,7 @@ async def _run(job: TrainJob, launch: Launch, on_progress: OnProgress) -> None:
     """One start of the trainer, from launch to exit; leaves no child behind however it ends."""
     with launch.log.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "verl.trainer.main_ppo",
-            *launch.arguments,
+            *processes.bound([sys.executable, "-m", "verl.trainer.main_ppo", *launch.arguments]),
             env=os.environ | launch.environment,
             cwd=job.run_dir,
             stdin=asyncio.subprocess.DEVNULL,

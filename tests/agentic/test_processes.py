@@ -63,3 +63,14 @@ def test_ending_twice_is_safe_and_another_run_is_left_alone(run_id: str) -> None
         assert neighbour.poll() is None
 
         assert processes.end(other) == 1
+
+
+def test_a_bound_child_dies_with_its_killed_parent(run_id: str) -> None:
+    child = processes.bound([sys.executable, "-c", "import time\ntime.sleep(300)"])
+    with start(run_id, f"import subprocess, time\nsubprocess.Popen({child!r})\ntime.sleep(300)") as parent:
+        wait_for(run_id, 2)
+
+        parent.kill()
+        parent.wait(5)
+
+        wait_for(run_id, 0)

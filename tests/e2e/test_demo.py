@@ -1,4 +1,4 @@
-"""The shortened demo, as a newcomer runs it: interrupted in the middle of training, then gone on with.
+"""The shortened demo, as a newcomer runs it: killed and interrupted in the middle of training, then gone on with.
 
 Everything is real: the workflow's local run, bubblewrap, Harbor's trials, the proxy, vLLM, Ray and verl. What is small
 is the number of tasks and steps and the warm start, so no gain is asserted here; docs/results has the measured runs.
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -56,10 +56,25 @@ class Demo:
     def said(self) -> str:
         return self.output.read_text()
 
-    def wait_for_checkpoint(self, process: subprocess.Popen[bytes], step: int) -> None:
-        while (checkpoints.latest_step(self.run_dir / "checkpoints") or 0) < step:
+    def wait_until(self, process: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
+        while not holds():
             assert process.poll() is None, self.said()
             time.sleep(0.2)
+
+    def kill_step(self, module: str) -> None:
+        """SIGKILL to the step's own process, as a lost node would end it."""
+        for pid in processes.find(RUN_ID):
+            if f"{module}:run".encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+                return
+        raise AssertionError(f"{module} does not run: {self.said()}")
+
+    def latest_checkpoint(self) -> int:
+        return checkpoints.latest_step(self.run_dir / "checkpoints") or 0
+
+    def trainers(self) -> int:
+        lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes.find(RUN_ID)]
+        return sum(b"verl.trainer.main_ppo" in line for line in lines)
 
 
 @pytest.fixture(scope="module")
@@ -73,23 +88,27 @@ def mounts_below(folder: Path) -> list[str]:
     return [line for line in Path("/proc/mounts").read_text().splitlines() if f" {folder}" in line]
 
 
-def test_an_interrupted_run_leaves_nothing_running_and_says_how_to_go_on(demo: Demo) -> None:
+def test_a_killed_step_is_tried_again_and_an_interrupted_run_leaves_nothing_running(demo: Demo) -> None:
     process = demo.start()
-    demo.wait_for_checkpoint(process, step=1)
+    demo.wait_until(process, lambda: demo.latest_checkpoint() >= 1)
+    demo.kill_step("steps.train")
+    demo.wait_until(process, lambda: "attempt 2" in demo.said())
+    demo.wait_until(process, lambda: demo.trainers() == 1)
     process.send_signal(signal.SIGINT)
 
     assert process.wait(120) == 130, demo.said()
     assert processes.find(RUN_ID) == []
     assert mounts_below(demo.workspace) == []
-    assert f"--run-id {RUN_ID}" in demo.said().splitlines()[-1]
+    assert f"--run-id {RUN_ID}" in demo.said().splitlines()[-1], "the last line says how to go on"
 
 
 def test_going_on_resumes_at_the_last_checkpoint_and_ends_with_report_and_rates(demo: Demo) -> None:
-    resumed_from = checkpoints.latest_step(demo.run_dir / "checkpoints")
-    assert resumed_from is not None
+    resumed_from = demo.latest_checkpoint()
+    process = demo.start()
+    demo.wait_until(process, lambda: len(read_records(demo.run_dir, Phase.EVALUATE)) >= 2)
+    demo.kill_step("steps.evaluate")
 
-    assert demo.start().wait(1200) == 0, demo.said()
-
+    assert process.wait(900) == 0, demo.said()
     attempts = sorted((demo.run_dir / "metrics").glob("attempt-*.jsonl"))
     first_step = json.loads(attempts[-1].read_text().splitlines()[0])["step"]
     assert first_step == resumed_from + 1, "training went on after the last checkpoint, without validating again"
@@ -106,6 +125,8 @@ def test_every_held_out_task_is_measured_before_and_after(demo: Demo) -> None:
         split: (rates["before"]["graded"], rates["after"]["graded"]) for split, rates in evaluation["splits"].items()
     }
     assert counts == {"same-template": (12, 12), "new-template": (4, 4)}
+    tasks = [record.task for record in read_records(demo.run_dir, Phase.EVALUATE)]
+    assert len(tasks) == len(set(tasks)), "no rollout was run again after the step had been killed"
 
 
 def test_every_rollout_of_training_is_recorded_with_its_reward(demo: Demo) -> None:
