@@ -16,6 +16,7 @@ from agentic.proxy import Sampling
 from agentic.rollout.agent_loop_config import RolloutJob, load_job, phase_of
 from agentic.rollout.export import agent_loop_outputs, training_rows
 from agentic.rollout.proxy_actor import proxy_of_run
+from agentic.rollout.proxy_socket import sandbox_environment
 from agentic.rollout.records import Phase, append_record
 from agentic.rollout.rollouts import RolloutRequest, make_record, run_rollout
 from agentic.rollout.runner_actor import trials_of_run
@@ -61,4 +62,5 @@ def rollout_request(
         ),
         prompt_tokens=job.max_prompt_tokens,
         response_tokens=job.max_response_tokens,
+        environment=sandbox_environment(job.rollout.agent, job.proxy),
     )

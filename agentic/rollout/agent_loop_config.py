@@ -9,7 +9,9 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from agentic.proxy import ProxySettings
 from agentic.rollout.errors import RolloutConfigError
+from agentic.rollout.proxy_socket import proxy_settings
 from agentic.rollout.records import Phase
 from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import BubblewrapSandbox, SandboxSettings
@@ -46,6 +48,11 @@ class RolloutJob(Settings):
     def trials_dir(self) -> Path:
         """Where trials that are kept leave their folders."""
         return self.run_dir / "trials"
+
+    @property
+    def proxy(self) -> ProxySettings:
+        """What the run's proxy is started with, the same in every process."""
+        return proxy_settings(self.rollout, self.sandbox, str(self.run_dir), "train")
 
     def task_dir(self, task: str) -> Path:
         """A task's folder in Harbor's format."""

@@ -1,8 +1,8 @@
-"""The sandbox of an agent that lives outside of it: what Harbor would fetch for an agent inside is not fetched.
+"""The sandbox of agents that leave no logs in it, as ours: what Harbor would fetch of them is not fetched.
 
 Harbor moves the folders `/logs/agent` and `/logs/artifacts` out of the sandbox, and the first one back in, four
-commands a trial, unless they are mounted from the host. An agent outside writes its logs on the host, so nothing is
-ever in them; saying that they are mounted saves those commands, about 20 of a trial's 100 ms of CPU.
+commands a trial, unless they are mounted from the host. None of our agents writes anything there; saying that they are
+mounted saves those commands, about 20 of a trial's 100 ms of CPU.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from agentic.sandbox.harbor_environment import SandboxEnvironment
 _UNUSED_FOLDERS = frozenset({PurePosixPath("/logs/agent"), PurePosixPath("/logs/artifacts")})
 
 
-class OutsideAgentEnvironment(SandboxEnvironment):
+class LoglessEnvironment(SandboxEnvironment):
     """A sandbox whose log folders only the verifier uses, which makes them itself (see `verifier.py`)."""
 
     @override

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from agentic.proxy import Engine, ProxyServer, Renderer, Sampling
+from agentic.proxy import Engine, ProxyServer, ProxySettings, Renderer, Sampling
+from agentic.rollout.proxy_socket import prepare_folder, proxy_settings, sandbox_environment
 from agentic.rollout.records import Phase, RolloutRecord, append_record, read_records
 from agentic.rollout.rollouts import ProxyControl, RolloutRequest, make_record, run_rollout
 from agentic.rollout.settings import RolloutSettings
@@ -48,6 +49,11 @@ class Evaluation:
     prompt_tokens: int
     response_tokens: int
 
+    @property
+    def proxy(self) -> ProxySettings:
+        """What the evaluation's proxy is started with."""
+        return proxy_settings(self.rollout, self.sandbox, str(self.run_dir), "evaluate", self.checkpoint)
+
 
 async def evaluate(
     evaluation: Evaluation,
@@ -70,7 +76,8 @@ async def evaluate(
 async def _running(
     evaluation: Evaluation, engine: Engine, renderer: Renderer
 ) -> AsyncIterator[tuple[ProxyServer, TrialRunner]]:
-    proxy = ProxyServer(evaluation.rollout.proxy, engine, renderer)
+    proxy = ProxyServer(evaluation.proxy, engine, renderer)
+    prepare_folder(proxy.unix_socket)
     await proxy.start()
     try:
         trials = sandboxed_runner(
@@ -133,4 +140,5 @@ def _request(evaluation: Evaluation, task: EvaluationTask) -> RolloutRequest:
         prompt_tokens=evaluation.prompt_tokens,
         response_tokens=evaluation.response_tokens,
         checkpoint=evaluation.checkpoint,
+        environment=sandbox_environment(evaluation.rollout.agent, evaluation.proxy),
     )

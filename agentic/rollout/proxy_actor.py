@@ -14,6 +14,7 @@ from agentic.proxy.actor import ProxyServerActor
 from agentic.proxy.engines.verl_client import LLMServerClient, VerlClientEngine
 from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.rollout.errors import ProxyUnavailableError
+from agentic.rollout.proxy_socket import prepare_folder
 from agentic.rollout.runner_actor import ACTOR_CONCURRENCY
 
 
@@ -29,6 +30,12 @@ class RunProxyActor(ProxyServerActor):
             self._starting = asyncio.create_task(self.start())
         await asyncio.shield(self._starting)
         return await super().open(spec)
+
+    @override
+    async def start(self) -> dict[str, str]:
+        """See ProxyServerActor.start."""
+        prepare_folder(self._server.unix_socket)
+        return await super().start()
 
 
 class ActorProxy:
@@ -68,7 +75,7 @@ def proxy_of_run(job: RolloutJob, client: LLMServerClient) -> ActorProxy:
             name=name, get_if_exists=True, num_cpus=0, max_concurrency=ACTOR_CONCURRENCY, max_restarts=-1
         )
         make_engine = functools.partial(VerlClientEngine, client)
-        return ActorProxy(actor.remote(job.rollout.proxy, make_engine, job.model_dir))
+        return ActorProxy(actor.remote(job.proxy, make_engine, job.model_dir))
 
 
 async def _answer(call: Any) -> Any:

@@ -5,7 +5,7 @@ A trial's clock has three parts: `start_seconds` for the sandbox and the agent's
 agent's.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,7 +13,14 @@ from agentic.proxy.settings import ProxySettings
 from agentic.settings import Settings
 
 
-class _CommandAgent(Settings):
+class _Agent(Settings):
+    """What is known of every agent."""
+
+    runs_inside: ClassVar[bool] = False
+    """Whether it runs inside the sandbox, and so reaches its model through a socket that is bound into it."""
+
+
+class _CommandAgent(_Agent):
     """What every agent that runs one command a turn has in common."""
 
     max_turns: int = Field(4, ge=1)
@@ -38,7 +45,15 @@ class ToolShellAgentSettings(_CommandAgent):
     kind: Literal["tool-shell"] = "tool-shell"
 
 
-class ScriptedAgentSettings(Settings):
+class InsideShellAgentSettings(_CommandAgent):
+    """The plain-text agent as a program inside the sandbox, whose image needs a `python3`; it reaches the proxy through
+    a Unix socket, the only network there."""
+
+    kind: Literal["inside-shell"] = "inside-shell"
+    runs_inside: ClassVar[bool] = True
+
+
+class ScriptedAgentSettings(_Agent):
     """A double that runs given commands and never asks a model."""
 
     kind: Literal["scripted"] = "scripted"
@@ -49,7 +64,8 @@ class ScriptedAgentSettings(Settings):
 
 
 AgentSettings = Annotated[
-    ShellAgentSettings | ToolShellAgentSettings | ScriptedAgentSettings, Field(discriminator="kind")
+    ShellAgentSettings | ToolShellAgentSettings | InsideShellAgentSettings | ScriptedAgentSettings,
+    Field(discriminator="kind"),
 ]
 
 

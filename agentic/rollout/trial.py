@@ -44,6 +44,7 @@ Stopping takes well under a second unless the machine is in trouble."""
 _AGENTS = {
     "shell": "agentic.rollout.agents.shell:ShellAgent",
     "tool-shell": "agentic.rollout.agents.tool_shell:ToolShellAgent",
+    "inside-shell": "agentic.rollout.agents.inside_shell:InsideShellAgent",
     "scripted": "agentic.rollout.agents.scripted:ScriptedAgent",
 }
 
@@ -55,7 +56,7 @@ class EnvironmentSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    import_path: str = "agentic.rollout.environment:OutsideAgentEnvironment"
+    import_path: str = "agentic.rollout.environment:LoglessEnvironment"
     """`module:Class` of a Harbor environment."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Its keyword arguments; plain data, since Harbor writes them to the trial's folder."""

@@ -6,7 +6,6 @@ second request for the same turn could sample twice. A spent context is Harbor's
 outcome grades.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -15,13 +14,11 @@ from typing import Any, Self
 import aiohttp
 from harbor.llms.base import ContextLengthExceededError
 
+from agentic.rollout.agents.inside_program import ContextSpentError, NoAnswerError, message_of
 from agentic.rollout.errors import ModelUnavailableError
 
 Message = dict[str, Any]
 """One chat message as the API carries it."""
-
-OVERFLOW_CODE = "context_length_exceeded"
-"""The error code of the OpenAI API for a request that no longer fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +75,8 @@ class ChatClient:
 
 def _message(status: int, text: str) -> Message:
     try:
-        body = json.loads(text)
-    except ValueError as error:
-        raise ModelUnavailableError(f"the model's endpoint answered {status} with no JSON: {text[:200]!r}") from error
-    if status == 200:
-        try:
-            message = body["choices"][0]["message"]
-        except (KeyError, IndexError, TypeError) as error:
-            raise ModelUnavailableError(f"the model's endpoint answered without a message: {text[:200]!r}") from error
-        return {name: value for name, value in message.items() if value is not None}
-    detail = body.get("error") if isinstance(body, dict) else None
-    detail = detail if isinstance(detail, dict) else {}
-    if status == 400 and detail.get("code") == OVERFLOW_CODE:
-        raise ContextLengthExceededError(detail.get("message", OVERFLOW_CODE))
-    raise ModelUnavailableError(f"the model's endpoint answered {status}: {detail.get('message', text[:200])}")
+        return message_of(status, text)
+    except ContextSpentError as error:
+        raise ContextLengthExceededError(str(error)) from error
+    except NoAnswerError as error:
+        raise ModelUnavailableError(str(error)) from error

@@ -1,4 +1,4 @@
-"""What an agent that runs one command a turn has in common: the loop, the command's run, the text the model sees.
+"""What agents that run one command a turn have in common: their limits, their endpoint, and the loop outside.
 
 The loop ends when the model submits, when it has used its turns, or when the session's budget is spent. The last turn's
 command is still run: its effect counts, even though nobody reads its output. Losing the sandbox raises through here and
@@ -13,19 +13,31 @@ from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.models.agent.context import AgentContext
 
 from agentic.rollout.agents.chat import ChatClient, ChatEndpoint, Message
+from agentic.rollout.agents.inside_program import NO_COMMAND, SUBMIT, output_text
 from agentic.rollout.errors import RolloutConfigError
-
-SUBMIT = "submit"
-"""The command that ends the agent's work; it is not run."""
 
 
 class ModelAgent(BaseAgent):  # type: ignore[misc]
-    """A Harbor agent whose model answers at an endpoint that is told after construction.
+    """A Harbor agent with bounds on its turns, whose model answers at an endpoint that is told after construction.
 
     The key never passes through the trial's configuration, which Harbor writes to disk.
     """
 
-    _endpoint: ChatEndpoint | None = None
+    def __init__(
+        self,
+        *args: Any,
+        max_turns: int,
+        max_tokens: int,
+        command_timeout_seconds: float,
+        output_characters: int,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.max_turns = max_turns
+        self.max_tokens = max_tokens
+        self.command_timeout_seconds = command_timeout_seconds
+        self.output_characters = output_characters
+        self._endpoint: ChatEndpoint | None = None
 
     def connect(self, endpoint: ChatEndpoint) -> None:
         """Use this endpoint; called once, before the trial runs."""
@@ -46,28 +58,13 @@ class ModelAgent(BaseAgent):  # type: ignore[misc]
 
     @override
     async def setup(self, environment: BaseEnvironment) -> None:
-        """Nothing is installed in the sandbox: these agents live outside of it."""
+        """Nothing has to be installed in the sandbox."""
 
 
 class CommandAgent(ModelAgent):
     """Asks the model, runs one shell command in the sandbox, feeds back its output, until the model submits."""
 
     tools: ClassVar[tuple[Message, ...]] = ()
-
-    def __init__(
-        self,
-        *args: Any,
-        max_turns: int,
-        max_tokens: int,
-        command_timeout_seconds: float,
-        output_characters: int,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self._max_turns = max_turns
-        self._max_tokens = max_tokens
-        self._command_timeout_seconds = command_timeout_seconds
-        self._output_characters = output_characters
 
     @abstractmethod
     def command_of(self, reply: Message) -> str | None:
@@ -81,9 +78,9 @@ class CommandAgent(ModelAgent):
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         messages: list[Message] = [{"role": "user", "content": instruction.strip()}]
         async with ChatClient(self.endpoint) as chat:
-            for turn in range(1, self._max_turns + 1):
+            for turn in range(1, self.max_turns + 1):
                 context.metadata = {"turns": turn}
-                reply = await chat.complete(messages, max_tokens=self._max_tokens, tools=self.tools)
+                reply = await chat.complete(messages, max_tokens=self.max_tokens, tools=self.tools)
                 command = self.command_of(reply)
                 if command == SUBMIT:
                     return
@@ -91,30 +88,12 @@ class CommandAgent(ModelAgent):
 
     async def _observe(self, environment: BaseEnvironment, command: str | None) -> str:
         if command is None:
-            return "no command"
-        result = await run_command(environment, command, self._command_timeout_seconds)
-        return output_text(result, self._output_characters)
+            return NO_COMMAND
+        result = await run_command(environment, command, self.command_timeout_seconds)
+        output = (result.stdout or "") + (result.stderr or "")
+        return output_text(output, result.return_code, self.output_characters)
 
 
 async def run_command(environment: BaseEnvironment, command: str, timeout_seconds: float) -> ExecResult:
     """Run it in the sandbox; Harbor's interface counts whole seconds, so a fraction is rounded up."""
     return await environment.exec(command=command, timeout_sec=max(1, -int(-timeout_seconds // 1)))
-
-
-def output_text(result: ExecResult, limit_characters: int) -> str:
-    """What the model sees of a command: its output, or one word when there is none."""
-    text = ((result.stdout or "") + (result.stderr or "")).strip()
-    if not text:
-        return "error" if result.return_code else "ok"
-    return cut_middle(text, limit_characters)
-
-
-def cut_middle(text: str, limit_characters: int) -> str:
-    """At most `limit_characters` of text, its middle replaced by a marker that says how much is missing."""
-    if len(text) <= limit_characters:
-        return text
-    # The marker's own length depends on the number in it; 40 characters hold any.
-    keep = max(limit_characters - 40, 0)
-    head, tail = keep - keep // 2, keep // 2
-    marker = f"\n[... {len(text) - keep} characters cut ...]\n"
-    return text[:head] + marker + (text[-tail:] if tail else "")

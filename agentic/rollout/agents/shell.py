@@ -1,12 +1,10 @@
 """The plain-text agent: a reply is an optional note and one fenced block, the answer is the command's output."""
 
-import re
 from typing import override
 
 from agentic.rollout.agents.chat import Message
 from agentic.rollout.agents.commands import CommandAgent
-
-_FENCE = re.compile(r"```bash\n(.*?)\n```", re.DOTALL)
+from agentic.rollout.agents.inside_program import command_of
 
 
 class ShellAgent(CommandAgent):
@@ -19,8 +17,7 @@ class ShellAgent(CommandAgent):
 
     @override
     def command_of(self, reply: Message) -> str | None:
-        match = _FENCE.search(str(reply.get("content") or ""))
-        return match[1].strip() or None if match else None
+        return command_of(str(reply.get("content") or ""))
 
     @override
     def observations(self, reply: Message, text: str) -> list[Message]:

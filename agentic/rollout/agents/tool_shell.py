@@ -4,7 +4,8 @@ import json
 from typing import ClassVar, override
 
 from agentic.rollout.agents.chat import Message
-from agentic.rollout.agents.commands import SUBMIT, CommandAgent
+from agentic.rollout.agents.commands import CommandAgent
+from agentic.rollout.agents.inside_program import SUBMIT
 
 
 class ToolShellAgent(CommandAgent):

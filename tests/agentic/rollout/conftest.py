@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from agentic.images.local import build_images
+from agentic.images.settings import ImageSettings
 from agentic.proxy import ProxyServer, ProxySettings, ScriptedEngine, ScriptedReply, make_renderer
 from agentic.rollout.trial import EnvironmentSpec
+from agentic.sandbox.providers import open_store
 
 DOUBLES = str(Path(__file__).parents[2] / "doubles")
 if DOUBLES not in sys.path:
@@ -47,6 +50,23 @@ def _write_task(folder, test_sh=TEST_SH):
 @pytest.fixture
 def write_task():
     return _write_task
+
+
+@pytest.fixture
+def build_tasks():
+    """Tasks of these names in `data_dir/tasks`, and the images that real sandboxes need for them."""
+
+    async def build(data_dir, sandbox, *names, store_dir=None):
+        tasks = [_write_task(data_dir / "tasks" / name) for name in names]
+        for task in tasks:
+            dockerfile = task / "environment" / "Dockerfile"
+            dockerfile.write_text(dockerfile.read_text().replace("FROM base", "FROM agentic/base:local"))
+        store = open_store(store_dir or data_dir / "images", sandbox)
+        results = await build_images(tasks, store, ImageSettings(), sandbox)
+        assert [result.status for result in results] == ["built"] * len(names)
+        return tasks
+
+    return build
 
 
 @pytest.fixture

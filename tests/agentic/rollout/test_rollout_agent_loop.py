@@ -17,7 +17,7 @@ from agentic.rollout.agent_loop_config import CONFIG_VARIABLE, RolloutJob, load_
 from agentic.rollout.errors import RolloutConfigError
 from agentic.rollout.outcomes import Outcome
 from agentic.rollout.records import Phase, read_records
-from agentic.rollout.settings import RolloutSettings, ShellAgentSettings
+from agentic.rollout.settings import InsideShellAgentSettings, RolloutSettings, ShellAgentSettings
 from agentic.sandbox.providers import open_store
 from agentic.sandbox.settings import BubblewrapSandbox
 
@@ -44,7 +44,10 @@ def job(tmp_path, model_dir):
 @pytest.mark.e2e  # Ray, verl and two actors import for half a minute of CPU
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
 @pytest.mark.timeout(180)
-def test_verl_gets_the_tokens_that_were_sampled_and_nothing_of_a_loss(job, write_task, tmp_path):
+@pytest.mark.parametrize("agent", [ShellAgentSettings, InsideShellAgentSettings])
+def test_verl_gets_the_tokens_that_were_sampled_and_nothing_of_a_loss(job, agent, write_task, tmp_path):
+    rollout = job.rollout.model_copy(update={"agent": agent(max_turns=4, max_tokens=64)})
+    job = job.model_copy(update={"rollout": rollout})
     task = write_task(job.data_dir / "tasks" / "calc")
     dockerfile = task / "environment" / "Dockerfile"
     dockerfile.write_text(dockerfile.read_text().replace("FROM base", "FROM agentic/base:local"))
@@ -100,6 +103,14 @@ def test_a_job_that_cannot_be_read_is_named(tmp_path, monkeypatch, content, mess
     monkeypatch.setenv(CONFIG_VARIABLE, str(path))
     with pytest.raises(RolloutConfigError, match=message):
         load_job()
+
+
+def test_the_proxy_of_a_job_has_a_socket_when_its_agent_runs_inside_and_every_process_knows_it(job):
+    assert job.proxy.unix_socket is None
+    rollout = job.rollout.model_copy(update={"agent": InsideShellAgentSettings()})
+    inside = job.model_copy(update={"rollout": rollout})
+    assert inside.proxy.unix_socket is not None
+    assert RolloutJob.model_validate_json(inside.model_dump_json()).proxy == inside.proxy
 
 
 def test_a_worker_without_a_job_is_told_the_variable(monkeypatch):

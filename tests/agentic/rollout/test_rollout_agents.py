@@ -1,4 +1,8 @@
 import json
+import stat
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,11 +14,13 @@ from harbor.models.agent.context import AgentContext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentic.rollout.agents import inside_program
 from agentic.rollout.agents.chat import ChatClient, ChatEndpoint
-from agentic.rollout.agents.commands import cut_middle, output_text
+from agentic.rollout.agents.inside_program import cut_middle, output_text
+from agentic.rollout.agents.inside_shell import InsideShellAgent
 from agentic.rollout.agents.shell import ShellAgent
 from agentic.rollout.agents.tool_shell import ToolShellAgent
-from agentic.rollout.errors import ModelUnavailableError, RolloutConfigError
+from agentic.rollout.errors import AgentProgramError, ModelUnavailableError, RolloutConfigError
 
 OPTIONS = {"max_turns": 4, "max_tokens": 48, "command_timeout_seconds": 2.5, "output_characters": 200}
 
@@ -60,6 +66,23 @@ class Shell:
     async def exec(self, *, command, timeout_sec):
         self.commands.append((command, timeout_sec))
         return self._results[len(self.commands) - 1]
+
+
+class Inside:
+    """Stands where the environment of an agent inside does: keeps what is shipped, and ends the program as told."""
+
+    def __init__(self, return_code, stdout="", stderr=""):
+        self._result = ExecResult(stdout=stdout, stderr=stderr, return_code=return_code)
+        self.shipped = {}
+
+    async def upload_dir(self, source_dir, target_dir):
+        for path in Path(source_dir).rglob("*"):
+            content = path.read_text() if path.is_file() else None
+            self.shipped[f"{target_dir}/{path.relative_to(source_dir)}"] = (stat.S_IMODE(path.stat().st_mode), content)
+
+    async def exec(self, *, command, timeout_sec):
+        self.command, self.timeout_seconds = command, timeout_sec
+        return self._result
 
 
 def fenced(command, note="Look."):
@@ -170,6 +193,42 @@ async def test_an_endpoint_that_nobody_listens_at_is_an_unavailable_model():
             await chat.complete([], max_tokens=1)
 
 
+@pytest.mark.parametrize(
+    ("return_code", "raised"),
+    [
+        (inside_program.DONE, None),
+        (inside_program.CONTEXT_SPENT, ContextLengthExceededError),
+        (inside_program.NO_ANSWER, ModelUnavailableError),
+        (137, None),
+        (127, AgentProgramError),
+        (1, AgentProgramError),
+    ],
+    ids=["done", "spent", "no answer", "killed by its commands", "no python", "broken"],
+)
+async def test_how_the_program_inside_ended_says_what_the_trial_learns(tmp_path, return_code, raised):
+    agent = InsideShellAgent(logs_dir=tmp_path, **OPTIONS)
+    agent.connect(ChatEndpoint("http://127.0.0.1:9/s/one/v1", "secret"))
+    report = json.dumps({"turns": 3, "message": "as told"}) if return_code != 137 else ""
+    context = AgentContext()
+    with pytest.raises(raised, match=r"as told|no such") if raised else nullcontext():
+        await agent.run("Fix it.", Inside(return_code, report, "sh: python3: no such file"), context)
+    assert context.metadata == {"turns": 0 if return_code == 137 else 3, "exit_code": return_code}
+
+
+async def test_the_program_inside_is_told_its_job_by_a_file_that_it_can_remove(tmp_path):
+    agent = InsideShellAgent(logs_dir=tmp_path, **OPTIONS)
+    agent.connect(ChatEndpoint("http://127.0.0.1:9/s/one/v1", "secret"))
+    inside = Inside(inside_program.DONE)
+    await agent.run("Fix it.", inside, AgentContext())
+    (mode, content) = inside.shipped["/run/agentic/agent/job.json"]
+    job = inside_program.Job(**json.loads(content))
+    assert (job.socket, job.url_path) == ("/run/agentic/proxy.sock", "/s/one/v1/chat/completions")
+    assert (job.api_key, job.instruction, job.max_turns) == ("secret", "Fix it.", 4)
+    assert (mode, inside.shipped["/run/agentic/agent"][0]) == (0o644, 0o777)
+    assert "secret" not in inside.command
+    assert not list(Path(tempfile.gettempdir()).glob("agentic-job-*")), "nothing of it stays on this side"
+
+
 async def test_an_agent_that_was_not_connected_says_so(tmp_path):
     with pytest.raises(RolloutConfigError, match="connect"):
         await ShellAgent(logs_dir=tmp_path, **OPTIONS).run("x", SimpleNamespace(), AgentContext())
@@ -191,5 +250,5 @@ def test_cut_output_fits_its_limit_and_keeps_both_ends(text, limit):
         assert "characters cut" in cut
 
 
-def test_output_is_both_streams_stripped():
-    assert output_text(ExecResult(stdout=" a\n", stderr="b\n", return_code=1), 100) == "a\nb"
+def test_output_is_stripped():
+    assert output_text(" a\nb\n", 1, 100) == "a\nb"

@@ -4,14 +4,11 @@ import shutil
 
 import pytest
 
-from agentic.images.local import build_images
-from agentic.images.settings import ImageSettings
 from agentic.proxy import ScriptedReply, make_renderer
 from agentic.rollout.evaluation import Evaluation, EvaluationTask, evaluate
 from agentic.rollout.outcomes import Outcome
 from agentic.rollout.records import Phase, read_records
 from agentic.rollout.settings import RolloutSettings, ShellAgentSettings
-from agentic.sandbox.providers import open_store
 from agentic.sandbox.settings import BubblewrapSandbox
 
 pytestmark = [
@@ -26,14 +23,9 @@ SANDBOX = BubblewrapSandbox(memory_mb=128, scratch_mb=16)
 
 
 @pytest.fixture
-async def evaluation(tmp_path, write_task):
+async def evaluation(tmp_path, build_tasks):
     data_dir, store_dir = tmp_path / "data", tmp_path / "images"
-    tasks = [write_task(data_dir / "tasks" / name) for name in ("first", "second")]
-    for task in tasks:
-        dockerfile = task / "environment" / "Dockerfile"
-        dockerfile.write_text(dockerfile.read_text().replace("FROM base", "FROM agentic/base:local"))
-    results = await build_images(tasks, open_store(store_dir, SANDBOX), ImageSettings(), SANDBOX)
-    assert [result.status for result in results] == ["built"] * 2
+    await build_tasks(data_dir, SANDBOX, "first", "second", store_dir=store_dir)
     agent = ShellAgentSettings(max_turns=4, max_tokens=64)
     return Evaluation(
         run_id="run",

@@ -1,0 +1,102 @@
+"""The plain-text agent inside the sandbox: ships its program there, runs it as one command, and reads how it ended.
+
+The session's key goes in by a file that the program removes before it runs any command; Harbor writes neither the file
+nor the key down. How the program ends means what it would for the agents outside: a spent context is Harbor's own
+exception, a model that gave no answer is `ModelUnavailableError`. Two ends exist only here. A program that was killed
+while its sandbox lives on was killed by the commands that it ran, or by the memory that they took: that is the policy's
+doing, so the trial goes on to be graded by what is there. Any other end is the image's fault or ours
+(`AgentProgramError`): no rollout is graded by it.
+
+The program counts its turns and says so at its end; when the trial's clock ends it, nobody learns them.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, override
+from urllib.parse import urlsplit
+
+from harbor.environments.base import BaseEnvironment, ExecResult
+from harbor.llms.base import ContextLengthExceededError
+from harbor.models.agent.context import AgentContext
+
+from agentic.rollout.agents import inside_program
+from agentic.rollout.agents.commands import ModelAgent
+from agentic.rollout.agents.inside_program import Job
+from agentic.rollout.errors import AgentProgramError, ModelUnavailableError
+from agentic.rollout.proxy_socket import PARENT_INSIDE, SOCKET_INSIDE
+
+FOLDER = "agent"
+"""Where program and job lie, below the folder of the socket."""
+
+_START = f"exec python3 -I -S {PARENT_INSIDE}/{FOLDER}/program.py {PARENT_INSIDE}/{FOLDER}/job.json"
+"""Isolated, so that neither the task's files nor its environment can lend the program another standard library."""
+
+_PROGRAM_SECONDS = 7 * 24 * 3600
+"""Beyond any trial: its clock ends the program, not the sandbox's limit for one command."""
+
+_KILLED = 128
+"""Exit codes above it say by which signal."""
+
+
+class InsideShellAgent(ModelAgent):
+    """One fenced `bash` block a turn, as with `ShellAgent`; the loop and the commands run inside."""
+
+    @staticmethod
+    @override
+    def name() -> str:
+        return "inside-shell"
+
+    @override
+    async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
+        await self._ship(self._job(instruction), environment)
+        result = await environment.exec(command=_START, timeout_sec=_PROGRAM_SECONDS)
+        report = _report(result)
+        context.metadata = {"turns": report.get("turns", 0), "exit_code": result.return_code}
+        _raise_for(result, str(report.get("message", "")))
+
+    def _job(self, instruction: str) -> Job:
+        return Job(
+            socket=SOCKET_INSIDE,
+            url_path=urlsplit(self.endpoint.base_url).path.rstrip("/") + "/chat/completions",
+            api_key=self.endpoint.api_key,
+            model=self.endpoint.model,
+            instruction=instruction,
+            max_turns=self.max_turns,
+            max_tokens=self.max_tokens,
+            command_timeout_seconds=self.command_timeout_seconds,
+            output_characters=self.output_characters,
+        )
+
+    async def _ship(self, job: Job, environment: BaseEnvironment) -> None:
+        """Both files in one transfer. Inside, the folder is everybody's: the program may run as any user, and has to be
+        able to remove the job. On this side nobody else can enter the folder around it."""
+        with tempfile.TemporaryDirectory(prefix="agentic-job-") as staging:
+            folder = Path(staging) / FOLDER
+            folder.mkdir()
+            (folder / "program.py").write_bytes(Path(inside_program.__file__).read_bytes())
+            (folder / "job.json").write_text(json.dumps(job._asdict()), encoding="utf-8")
+            for path, mode in ((folder / "program.py", 0o644), (folder / "job.json", 0o644), (folder, 0o777)):
+                path.chmod(mode)
+            await environment.upload_dir(staging, PARENT_INSIDE)
+
+
+def _report(result: ExecResult) -> dict[str, Any]:
+    """The program's last line; empty when it did not come to write one."""
+    try:
+        report = json.loads((result.stdout or "").strip().rpartition("\n")[2])
+    except ValueError:
+        return {}
+    return report if isinstance(report, dict) else {}
+
+
+def _raise_for(result: ExecResult, message: str) -> None:
+    code = result.return_code
+    if code == inside_program.DONE or code > _KILLED:
+        return
+    if code == inside_program.CONTEXT_SPENT:
+        raise ContextLengthExceededError(message)
+    if code == inside_program.NO_ANSWER:
+        raise ModelUnavailableError(message)
+    detail = (result.stderr or "").strip().rpartition("\n")[2]
+    raise AgentProgramError(f"the agent's program inside the sandbox ended with exit code {code}: {detail[-300:]}")
