@@ -14,6 +14,10 @@ from pathlib import Path
 from agentic import processes
 
 
+SILENT_SAMPLES = 3
+"""Between two steps a run has no process for a moment; only a longer silence is its end."""
+
+
 def proportional_bytes(pid: int) -> int:
     """One process's share; 0 when it has gone."""
     try:
@@ -29,13 +33,14 @@ def main() -> None:
     parser.add_argument("run_id")
     parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS")
     options = parser.parse_args()
-    peak, samples = 0, 0
-    while pids := processes.find(options.run_id):
-        peak, samples = max(peak, sum(map(proportional_bytes, pids))), samples + 1
+    peak, samples, silent = 0, 0, 0
+    while silent < SILENT_SAMPLES:
+        pids = processes.find(options.run_id)
+        silent = 0 if pids else silent + 1
+        peak, samples = max(peak, sum(map(proportional_bytes, pids))), samples + bool(pids)
         time.sleep(options.every)
-    sys.stdout.write(
-        json.dumps({"run": options.run_id, "peak_gib": round(peak / 1024**3, 2), "samples": samples}) + "\n"
-    )
+    result = {"run": options.run_id, "peak_gib": round(peak / 1024**3, 2), "samples": samples}
+    sys.stdout.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":
