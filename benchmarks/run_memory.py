@@ -13,7 +13,6 @@ from pathlib import Path
 
 from agentic import processes
 
-
 SILENT_SAMPLES = 3
 """Between two steps a run has no process for a moment; only a longer silence is its end."""
 
