@@ -5,8 +5,8 @@ inside; the sandboxes of the others have no network at all. On the host it lies 
 enter, since the socket itself is connectable for everybody: sandboxes have user ids of their own. Its path follows from
 the names that it is made for, so that all processes of a run agree on it, and is short: the kernel takes 107 bytes.
 
-A proxy removes its socket when it stops. What a killed one leaves is replaced by the next proxy of the same names, and
-removed by the next of any.
+A proxy removes its socket when it stops. What a killed one leaves (Ray always kills its actors) is replaced by the next
+proxy of the same names, and removed by the next of any.
 """
 
 import hashlib
