@@ -161,6 +161,8 @@ async def _run(job: TrainJob, launch: Launch, on_progress: OnProgress) -> None:
         stopped_early = await _follow(job, process, on_progress)
     finally:
         await _end(process)
+        if (left := _rollout_job(job).proxy.unix_socket) is not None:
+            left.unlink(missing_ok=True)  # Ray kills its actors, so the run's proxy cannot remove it
     if process.returncode and not stopped_early:
         raise _failure(process.returncode, launch.log)
 
