@@ -1,9 +1,9 @@
-"""Processes that belong to a run: known by the run id in their environment, ended for good.
+"""Processes that belong to a run: known by run id and workspace in their environment, ended for good.
 
 Daemons such as Ray's leave their parent's process group and session, so a run's processes are found by `AGENTIC_RUN_ID`
-in `/proc/<pid>/environ`; their descendants by parent, since a process that rewrites its title may overwrite its
-environment. The caller and its ancestors are never among them, another run's processes neither. Ending is safe to
-repeat.
+and `AGENTIC_WORKSPACE` in `/proc/<pid>/environ`, both, since a run's id is unique in its workspace only; their
+descendants by parent, since a process that rewrites its title may overwrite its environment. The caller and its
+ancestors are never among them, another run's processes neither. Ending is safe to repeat.
 """
 
 import os
@@ -13,7 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 RUN_VARIABLE = "AGENTIC_RUN_ID"
-"""Marks every process of a run."""
+"""Marks every process of a run, together with its workspace."""
+
+WORKSPACE_VARIABLE = "AGENTIC_WORKSPACE"
+"""The workspace's root: in the marks of a process its resolved path."""
 
 _POLL_SECONDS = 0.05
 
@@ -26,20 +29,25 @@ def bound(command: Sequence[str]) -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", "--", *command]
 
 
-def find(run_id: str) -> list[int]:
+def marks(run_id: str, workspace: Path) -> dict[str, str]:
+    """Environment variables that make a process, and all that it starts, one of the run's."""
+    return {RUN_VARIABLE: run_id, WORKSPACE_VARIABLE: str(workspace.resolve())}
+
+
+def find(run_id: str, workspace: Path) -> list[int]:
     """Living processes of a run, ascending."""
-    mark = f"\0{RUN_VARIABLE}={run_id}\0".encode()
+    wanted = {os.fsencode(f"{name}={value}") for name, value in marks(run_id, workspace).items()}
     parents = dict(_living())
-    marked = {pid for pid in parents if mark in b"\0" + _environment(pid) + b"\0"}
+    marked = {pid for pid in parents if wanted <= set(_environment(pid).split(b"\0"))}
     own = set(_lineage(os.getpid(), parents))
     return sorted(pid for pid in parents if pid not in own and marked & set(_lineage(pid, parents)) - own)
 
 
-def end(run_id: str, *, grace_seconds: float = 5.0) -> int:
+def end(run_id: str, workspace: Path, *, grace_seconds: float = 5.0) -> int:
     """SIGTERM to each process of a run, SIGKILL to those that are left after the grace; how many there were."""
     asked: set[int] = set()
     deadline = time.monotonic() + grace_seconds
-    while remaining := find(run_id):
+    while remaining := find(run_id, workspace):
         kill = time.monotonic() >= deadline
         for pid in remaining:
             if kill or pid not in asked:

@@ -1,7 +1,7 @@
 """Peak memory of a run while it goes on: the sum of the proportional set sizes of all its processes, sampled.
 
-`python benchmarks/run_memory.py RUN_ID [--every SECONDS]` prints one JSON line when the run has ended. Proportional set
-sizes count shared pages once, so that their sum is what the run really takes from the machine.
+`python benchmarks/run_memory.py RUN_ID [--workspace FOLDER] [--every SECONDS]` prints one JSON line when the run has
+ended. Proportional set sizes count shared pages once, so that their sum is what the run really takes from the machine.
 """
 
 import argparse
@@ -30,11 +30,12 @@ def proportional_bytes(pid: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run_id")
+    parser.add_argument("--workspace", type=Path, default=Path("workspace"), metavar="FOLDER")
     parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS")
     options = parser.parse_args()
     peak, samples, silent = 0, 0, 0
     while silent < SILENT_SAMPLES:
-        pids = processes.find(options.run_id)
+        pids = processes.find(options.run_id, options.workspace)
         silent = 0 if pids else silent + 1
         peak, samples = max(peak, sum(map(proportional_bytes, pids))), samples + bool(pids)
         time.sleep(options.every)

@@ -47,6 +47,7 @@ def ensure(run_id: str, settings: RaySettings, run_dir: Path, environment: dict[
     command += [f"--temp-dir={_temporary_dir(run_id)}"]
     _write_token(token_file(run_dir))
     variables = os.environ | ray_environment(run_id, token_file(run_dir)) | environment
+    variables |= processes.marks(run_id, run_dir.parents[1])
     with (logs / "ray.log").open("ab") as log:
         try:
             done = subprocess.run(
@@ -68,7 +69,7 @@ def ensure(run_id: str, settings: RaySettings, run_dir: Path, environment: dict[
 
 def stop(run_id: str, run_dir: Path) -> int:
     """End the run's Ray processes and remove their files; safe to repeat. Returns how many processes there were."""
-    ended = processes.end(run_id)
+    ended = processes.end(run_id, run_dir.parents[1])
     (run_dir / "ray.json").unlink(missing_ok=True)
     token_file(run_dir).unlink(missing_ok=True)
     shutil.rmtree(_temporary_dir(run_id), ignore_errors=True)

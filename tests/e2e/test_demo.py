@@ -63,7 +63,7 @@ class Demo:
 
     def kill_step(self, module: str) -> None:
         """SIGKILL to the step's own process, as a lost node would end it."""
-        for pid in processes.find(RUN_ID):
+        for pid in processes.find(RUN_ID, self.workspace):
             if f"{module}:run".encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
                 return
@@ -73,7 +73,8 @@ class Demo:
         return checkpoints.latest_step(self.run_dir / "checkpoints") or 0
 
     def trainers(self) -> int:
-        lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes.find(RUN_ID)]
+        found = processes.find(RUN_ID, self.workspace)
+        lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found]
         return sum(b"verl.trainer.main_ppo" in line for line in lines)
 
 
@@ -81,7 +82,7 @@ class Demo:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     workspace = tmp_path_factory.mktemp("workspace")
     yield Demo(workspace)
-    processes.end(RUN_ID, grace_seconds=0)
+    processes.end(RUN_ID, workspace, grace_seconds=0)
 
 
 def mounts_below(folder: Path) -> list[str]:
@@ -97,7 +98,7 @@ def test_a_killed_step_is_tried_again_and_an_interrupted_run_leaves_nothing_runn
     process.send_signal(signal.SIGINT)
 
     assert process.wait(120) == 130, demo.said()
-    assert processes.find(RUN_ID) == []
+    assert processes.find(RUN_ID, demo.workspace) == []
     assert mounts_below(demo.workspace) == []
     assert f"--run-id {RUN_ID}" in demo.said().splitlines()[-1], "the last line says how to go on"
 
@@ -114,7 +115,7 @@ def test_going_on_resumes_at_the_last_checkpoint_and_ends_with_report_and_rates(
     assert first_step == resumed_from + 1, "training went on after the last checkpoint, without validating again"
     assert "before" in demo.said()
     assert "report.html" in demo.said()
-    assert processes.find(RUN_ID) == []
+    assert processes.find(RUN_ID, demo.workspace) == []
     assert mounts_below(demo.workspace) == []
 
 

@@ -20,10 +20,10 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def run_id() -> Iterator[str]:
+def run_id(tmp_path: Path) -> Iterator[str]:
     name = f"head-{uuid4().hex[:8]}"
     yield name
-    processes.end(name, grace_seconds=0)
+    processes.end(name, tmp_path, grace_seconds=0)
 
 
 def launch(workspace: Path, run_id: str) -> subprocess.Popen[bytes]:
@@ -35,8 +35,9 @@ def launch(workspace: Path, run_id: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL)
 
 
-def heads(run_id: str) -> list[int]:
-    return [pid for pid in processes.find(run_id) if b"gcs_server" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+def heads(run_id: str, workspace: Path) -> list[int]:
+    found = processes.find(run_id, workspace)
+    return [pid for pid in found if b"gcs_server" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def test_a_step_killed_while_ray_starts_is_followed_by_exactly_one_head(tmp_path: Path, run_id: str) -> None:
@@ -47,17 +48,17 @@ def test_a_step_killed_while_ray_starts_is_followed_by_exactly_one_head(tmp_path
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert launch(tmp_path, run_id).wait(200) == 0
-    first = heads(run_id)
+    first = heads(run_id, tmp_path)
     assert len(first) == 1
 
     assert launch(tmp_path, run_id).wait(200) == 0
-    assert heads(run_id) == first, "a head that answers is kept"
+    assert heads(run_id, tmp_path) == first, "a head that answers is kept"
 
     os.kill(first[0], signal.SIGKILL)
     assert launch(tmp_path, run_id).wait(200) == 0
-    assert len(heads(run_id)) == 1
+    assert len(heads(run_id, tmp_path)) == 1
 
     run_dir = tmp_path / "runs" / run_id
     assert ray_cluster.stop(run_id, run_dir) > 0
     assert ray_cluster.stop(run_id, run_dir) == 0
-    assert processes.find(run_id) == []
+    assert processes.find(run_id, tmp_path) == []

@@ -49,7 +49,7 @@ def started(document: dict[str, Any], workspace: Path, run_id: str) -> Iterator[
     finally:
         process.kill()
         process.communicate()
-        for pid in processes.find(run_id):
+        for pid in processes.find(run_id, workspace):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -117,7 +117,7 @@ def test_an_attempt_past_its_deadline_is_ended_with_its_children(tmp_path: Path)
     assert code == 75
     assert time.monotonic() - started_at < 10
     assert "longer than the specified deadline" in screen
-    assert not processes.find("late")
+    assert not processes.find("late", tmp_path)
 
 
 def test_a_missing_program_is_an_error_of_one_line(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_daemons_of_a_step_live_until_the_end_of_the_run(tmp_path: Path) -> None
     alive = leaf("alive", f"kill -0 $(cat {tmp_path}/pid)")
     code, screen = execute(workflow([task("daemon"), task("alive", depends="daemon")], [daemon, alive]), tmp_path, "d")
     assert code == 0, screen
-    assert not processes.find("d")
+    assert not processes.find("d", tmp_path)
 
 
 LONG = [
@@ -153,13 +153,13 @@ def test_an_interruption_ends_all_children_and_runs_the_exit_handler(tmp_path: P
     document = workflow([task("quick"), task("long", depends="quick")], LONG, onExit="tidy")
     with started(document, tmp_path, run_id) as runner:
         wait_for((tmp_path / "started").exists)
-        assert len(processes.find(run_id)) >= 3
+        assert len(processes.find(run_id, tmp_path)) >= 3
         runner.send_signal(number)
         screen, _ = runner.communicate(timeout=30)
     assert runner.returncode == 130, screen
     assert (tmp_path / "runs" / run_id / "logs" / "tidy.log").read_text() == "Failed\n"
     assert "interrupted" in screen
-    assert not processes.find(run_id)
+    assert not processes.find(run_id, tmp_path)
 
 
 def test_a_second_interruption_does_not_wait_for_the_exit_handler(
@@ -174,7 +174,7 @@ def test_a_second_interruption_does_not_wait_for_the_exit_handler(
         runner.send_signal(signal.SIGINT)
         runner.communicate(timeout=30)
     assert runner.returncode == 130
-    assert not processes.find("twice")
+    assert not processes.find("twice", tmp_path)
 
 
 def test_a_killed_runner_leaves_a_run_that_can_be_taken_up(tmp_path: Path) -> None:
@@ -183,10 +183,10 @@ def test_a_killed_runner_leaves_a_run_that_can_be_taken_up(tmp_path: Path) -> No
         wait_for((tmp_path / "started").exists)
         runner.kill()
         runner.wait()
-        assert processes.find("killed")
+        assert processes.find("killed", tmp_path)
         code, screen = execute(workflow([task("quick")], LONG), tmp_path, "killed")
     assert code == 0, screen
-    assert not processes.find("killed")
+    assert not processes.find("killed", tmp_path)
 
 
 def test_one_run_is_executed_by_one_process(tmp_path: Path) -> None:
@@ -197,25 +197,3 @@ def test_one_run_is_executed_by_one_process(tmp_path: Path) -> None:
         with pytest.raises(RunBusyError, match=f"executed by process {runner.pid}"):
             execute(workflow([task("quick")], LONG), tmp_path, "busy")
         assert runner.poll() is None
-
-
-async def test_a_sweep_kills_what_ignores_being_asked(tmp_path: Path) -> None:
-    stubborn = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
-    )
-    environment = os.environ | {"AGENTIC_RUN_ID": "stubborn"}
-    process = subprocess.Popen([sys.executable, "-c", stubborn], env=environment, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    other = subprocess.Popen(["sleep", "600"], env=os.environ | {"AGENTIC_RUN_ID": "stubborn-2"})
-    try:
-        assert processes.end("stubborn", grace_seconds=0.3) == 1
-        assert process.wait(5) == -signal.SIGKILL
-        assert other.poll() is None
-        assert processes.end("stubborn") == 0
-    finally:
-        other.kill()
-        other.wait()
-        process.kill()
-        process.stdout.close()
-        process.wait()

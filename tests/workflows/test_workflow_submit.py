@@ -240,7 +240,7 @@ def test_ctrl_c_leaves_nothing_running_and_going_on_skips_what_is_done(tmp_path:
     finally:
         process.kill()
     assert process.returncode == 130, screen
-    assert not processes.find("cut")
+    assert not processes.find("cut", tmp_path)
     assert re.search(r"cleanup +Succeeded", screen)
     assert f"to go on: python workflows/submit.py local {' '.join(SMALL[:2])} --run-id cut {SMALL[2]}" in screen
     again = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
@@ -254,7 +254,7 @@ def test_ctrl_c_leaves_nothing_running_and_going_on_skips_what_is_done(tmp_path:
     finally:
         again.kill()
     assert any(re.search(r"download-data +Succeeded .*done before", line) for line in lines), lines
-    assert not processes.find("cut")
+    assert not processes.find("cut", tmp_path)
 
 
 def test_a_python_without_the_packages_says_make_setup(tmp_path: Path) -> None:

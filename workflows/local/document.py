@@ -16,12 +16,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from agentic.processes import WORKSPACE_VARIABLE
 from workflows.errors import DocumentError
 from workflows.local import expressions
 from workflows.local.substitution import references
-
-WORKSPACE_VARIABLE = "AGENTIC_WORKSPACE"
-"""Tells a step where the workspace lies."""
 
 
 class Part(BaseModel):

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from agentic.processes import RUN_VARIABLE
-from workflows.local.document import WORKSPACE_VARIABLE, Container, Template
+from agentic import processes
+from workflows.local.document import Container, Template
 from workflows.local.process import run_process
 from workflows.local.scheduler import Attempt, AttemptResult
 from workflows.local.substitution import substitute
@@ -85,8 +85,7 @@ class ProcessExecutor:
             value = substitute(variable.value, attempt.scope)
             environment[variable.name] = str(self._local_path(value, command))
         environment |= {
-            WORKSPACE_VARIABLE: str(self.workspace),
-            RUN_VARIABLE: self.run_id,
+            **processes.marks(self.run_id, self.workspace),
             OUTPUTS_VARIABLE: str(folder / "outputs"),
             MESSAGE_VARIABLE: str(folder / "message"),
             TARGET_VARIABLE: "local",

@@ -59,7 +59,7 @@ def _exclusive(run_dir: Path, run_id: str) -> Iterator[None]:
 
 
 async def _execute(document: Document, run_id: str, executor: ProcessExecutor, console: Console) -> int:
-    await asyncio.to_thread(processes.end, run_id, grace_seconds=GRACE_SECONDS)
+    await asyncio.to_thread(processes.end, run_id, executor.workspace, grace_seconds=GRACE_SECONDS)
     screen = Screen(executor.run_dir, console)
     refreshing = asyncio.create_task(screen.refresh())
     running = asyncio.create_task(Scheduler(document, executor, screen.observe).run())
@@ -75,7 +75,7 @@ async def _execute(document: Document, run_id: str, executor: ProcessExecutor, c
         with suppress(asyncio.CancelledError):
             await refreshing
         screen.close()
-        await asyncio.to_thread(processes.end, run_id, grace_seconds=GRACE_SECONDS)
+        await asyncio.to_thread(processes.end, run_id, executor.workspace, grace_seconds=GRACE_SECONDS)
 
 
 def _exit_code(document: Document, outcome: Outcome) -> int:
