@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = frozenset(["agentic.errors", "agentic.files", "agentic.processes", "agentic.settings"])
+SHARED = frozenset(["agentic.errors", "agentic.files", "agentic.json_lines", "agentic.processes", "agentic.settings"])
 HEAVY = frozenset(["torch", "ray", "vllm", "verl", "transformers", "harbor"])
 
 ROOMS: dict[str, frozenset[str]] = {

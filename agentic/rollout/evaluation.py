@@ -63,7 +63,7 @@ async def evaluate(
     on_record: OnRecord | None = None,
 ) -> list[RolloutRecord]:
     """The records of all tasks, in the order of `tasks`. The engine is closed at the end."""
-    known = _graded(evaluation)
+    known = graded_records(evaluation)
     missing = [task for task in tasks if task not in known]
     if missing:
         async with _running(evaluation, engine, renderer) as (proxy, trials):
@@ -91,7 +91,8 @@ async def _running(
         await proxy.stop()
 
 
-def _graded(evaluation: Evaluation) -> dict[EvaluationTask, RolloutRecord]:
+def graded_records(evaluation: Evaluation) -> dict[EvaluationTask, RolloutRecord]:
+    """What is measured already of this policy."""
     return {
         EvaluationTask(record.task, record.split): record
         for record in read_records(evaluation.run_dir, Phase.EVALUATE)

@@ -9,9 +9,7 @@ mask, computed by the trainer's side on the rows that it really trains, must giv
 """
 
 import hashlib
-import json
 import logging
-import os
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agentic import json_lines
 from agentic.rollout.outcomes import Outcome
 
 _log = logging.getLogger(__name__)
@@ -106,35 +105,16 @@ def records_path(run_dir: Path, phase: Phase) -> Path:
 
 def append_record(run_dir: Path, record: RolloutRecord) -> None:
     """Add one line to the record's phase; safe against other processes that append to the same file."""
-    path = records_path(run_dir, record.phase)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    line = record.model_dump_json(exclude_defaults=True).encode() + b"\n"
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        written = os.write(file, line)
-    finally:
-        os.close(file)
-    if written != len(line):
-        raise OSError(f"only {written} of {len(line)} bytes of a rollout record fit into {path}: free disk space")
+    json_lines.append(records_path(run_dir, record.phase), [record.model_dump_json(exclude_defaults=True)])
 
 
 def read_records(run_dir: Path, phase: Phase) -> list[RolloutRecord]:
     """All records of a phase, in order; none when there is no file. A record of another shape is an error."""
     path = records_path(run_dir, phase)
-    if not path.exists():
-        return []
-    records, torn = [], 0
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                data = json.loads(line)
-            except ValueError:
-                torn += 1
-                continue
-            records.append(RolloutRecord.model_validate(data))
-    if torn:
-        _log.warning("%s: skipped %d torn lines", path, torn)
-    return records
+    found = json_lines.read(path)
+    if found.torn:
+        _log.warning("%s: skipped %d torn lines", path, found.torn)
+    return [RolloutRecord.model_validate(row) for row in found.rows]
 
 
 @dataclass(frozen=True, slots=True)

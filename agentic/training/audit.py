@@ -7,13 +7,13 @@ The proxy's side: `token_digests` in the rollout records, taken from sealed sess
 """
 
 import argparse
-import json
 import sys
 from collections import Counter
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from agentic import json_lines
 from agentic.rollout.records import Phase, read_records
 
 
@@ -39,8 +39,7 @@ def audit(run_dir: Path) -> AuditVerdict:
     both attempts.
     """
     trained: Counter[tuple[int, str]] = Counter()
-    for line in (run_dir / "trained.jsonl").read_text().splitlines():
-        row = json.loads(line)
+    for row in json_lines.read(run_dir / "trained.jsonl").rows:
         trained[row["step"], row["digest"]] += 1
     sampled: Counter[tuple[int, str]] = Counter()
     for record in read_records(run_dir, Phase.TRAIN):

@@ -16,6 +16,7 @@ from pathlib import Path
 import aiohttp
 
 from agentic import processes
+from agentic.training import children
 from agentic.training.environment import base_environment, cpu_environment
 from agentic.training.errors import EngineStartError
 from agentic.training.overrides import IN_PROCESS_EXECUTOR
@@ -53,7 +54,7 @@ async def serve(model_dir: Path, train: TrainSettings, *, run_id: str, threads: 
         await _wait_until_ready(url, process, log)
         yield url
     finally:
-        await _end(process)
+        await children.end(process, _GRACE_SECONDS)
 
 
 def server_command(model_dir: Path, train: TrainSettings, port: int) -> list[str]:
@@ -83,14 +84,3 @@ async def _wait_until_ready(url: str, process: asyncio.subprocess.Process, log: 
                         return
             await asyncio.sleep(_POLL_SECONDS)
     raise EngineStartError(f"vLLM was not ready within {START_TIMEOUT_SECONDS:g} s: see {log}")
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), _GRACE_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()

@@ -7,9 +7,7 @@ given to both.
 from pathlib import Path
 
 from agentic.processes import RUN_VARIABLE
-
-ROLLOUT_CONFIG_VARIABLE = "AGENTIC_ROLLOUT_CONFIG"
-"""Path of the JSON file from which RemoteAgentLoop reads its job."""
+from agentic.rollout.agent_loop_config import CONFIG_VARIABLE
 
 
 def base_environment(run_id: str) -> dict[str, str]:
@@ -65,7 +63,7 @@ def trainer_environment(
     """For `verl.trainer.main_ppo` and every Ray worker that it starts."""
     variables = {
         **ray_environment(run_id, token_file),
-        ROLLOUT_CONFIG_VARIABLE: str(rollout_config),
+        CONFIG_VARIABLE: str(rollout_config),
         "VERL_FILE_LOGGER_PATH": str(metrics),
     }
     return variables | (cpu_environment(threads) if device == "cpu" else {})

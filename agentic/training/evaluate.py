@@ -14,12 +14,13 @@ from pydantic import BaseModel, ConfigDict
 from agentic import files
 from agentic.proxy import make_renderer
 from agentic.proxy.engines.vllm_http import VllmHttpEngine
-from agentic.rollout.evaluation import Evaluation, EvaluationTask
+from agentic.rollout.evaluation import Evaluation, EvaluationTask, graded_records
 from agentic.rollout.evaluation import evaluate as run_evaluation
 from agentic.rollout.records import Phase, RolloutRecord, read_records, summarise
 from agentic.training.engine_server import serve
 from agentic.training.job import trainer_threads
 from agentic.training.jobs import TrainJob, TrainSummary
+from agentic.training.resume import claim
 
 OnProgress = Callable[[int, int, str], None]
 
@@ -60,8 +61,10 @@ async def evaluate(job: TrainJob, summary: TrainSummary, on_progress: OnProgress
 
     Raises:
         EngineStartError: vLLM did not start.
+        PermanentError: the run's rollouts belong to other settings.
     """
     started = time.monotonic()
+    claim(job)
     tasks = held_out_tasks(job)
     before = first_validation(job, tasks)
     if before is None:
@@ -127,12 +130,12 @@ async def _measure(
     def report(done: int, total: int, record: RolloutRecord) -> None:
         on_progress(done, total, f"{name}: {record.task} {record.outcome}")
 
-    on_progress(0, len(tasks), f"starting vLLM for {name}")
+    known = graded_records(evaluation)
+    if all(task in known for task in tasks):
+        return [known[task] for task in tasks]
+    on_progress(len(known), len(tasks), f"starting vLLM for {name}")
     log = job.run_dir / "logs" / "engine.log"
     threads = trainer_threads(job.train)
     async with serve(policy, job.train, run_id=job.run_id, threads=threads, log=log) as url:
         engine = VllmHttpEngine(url, model="policy")
-        try:
-            return await run_evaluation(evaluation, tasks, engine, make_renderer(policy), report)
-        finally:
-            await engine.close()
+        return await run_evaluation(evaluation, tasks, engine, make_renderer(policy), report)

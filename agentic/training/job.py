@@ -4,14 +4,13 @@ The trainer is verl's own entry point, unedited; what makes it ours is its comma
 loop that it loads by name and, without a GPU, the platform plug-in. This module starts it, follows its metrics and the
 rollout records, ends it when asked, and says how it ended.
 
-Resuming: a killed trainer leaves whole checkpoints; the next call finds the latest, skips the validation before
-training (its result is recorded) and goes on from there. A job whose last step is already saved and logged returns at
-once.
+Resuming: a killed trainer leaves whole checkpoints; the next call goes on from the latest (`resume.py` decides what is
+left). A job whose last step is saved and validated returns at once, and one whose settings differ is refused.
 """
 
 import asyncio
 import os
-import signal
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +18,12 @@ from typing import NamedTuple
 
 from agentic import processes
 from agentic.rollout.agent_loop_config import RolloutJob
-from agentic.training import checkpoints, metrics, ray_cluster
+from agentic.training import checkpoints, children, metrics, ray_cluster, resume
 from agentic.training.environment import cpu_environment, trainer_environment
 from agentic.training.errors import TrainingError, TrainingInterrupted
-from agentic.training.jobs import TrainJob, TrainSummary
-from agentic.training.overrides import JobPaths, verl_overrides
+from agentic.training.jobs import HeldOut, TrainJob, TrainSummary
+from agentic.training.metrics import StepMetrics
+from agentic.training.overrides import JobPaths, environment_overrides, verl_overrides
 from agentic.training.progress import Watch, read_curve
 from agentic.training.settings import RaySettings, TrainSettings
 from agentic.training.sizing import read_shape, resolve
@@ -40,6 +40,7 @@ class Launch(NamedTuple):
 
     arguments: list[str]
     environment: dict[str, str]
+    metrics: Path
     log: Path
 
 
@@ -51,16 +52,24 @@ async def train(job: TrainJob, on_progress: OnProgress) -> TrainSummary:
         TrainingError: verl failed for a reason that another try would meet again.
         TrainingInterrupted: the trainer or Ray went away; trying again resumes.
     """
-    launch = prepare(job)
-    if checkpoints.latest_step(job.checkpoint_dir) != job.train.steps:
-        await _run(job, launch, on_progress)
+    job.run_dir.mkdir(parents=True, exist_ok=True)
+    resume.claim(job)
+    plan = _plan(job)
+    if not plan.is_done:
+        await _run(job, prepare(job, plan), on_progress)
     return summarise(job)
 
 
-def prepare(job: TrainJob) -> Launch:
+def _plan(job: TrainJob) -> resume.Plan:
+    logged, decisive = metrics.collect(job.run_dir), job.held_out()[0]
+    stalled = metrics.has_stalled(read_curve(job.run_dir, logged, decisive), job.train.patience)
+    validated = metrics.validated_steps(logged, decisive.source)
+    return resume.plan(checkpoints.latest_step(job.checkpoint_dir), validated, job.train, stalled=stalled)
+
+
+def prepare(job: TrainJob, plan: resume.Plan) -> Launch:
     """Check the settings against the model, write what verl and the agent loop read, make sure that Ray runs."""
     sizing = resolve(job.train, read_shape(job.model_dir))
-    job.run_dir.mkdir(parents=True, exist_ok=True)
     loops, rollout_config = job.run_dir / "agent_loops.yaml", job.run_dir / "rollout.json"
     loops.write_text(_AGENT_LOOPS)
     rollout_config.write_text(_rollout_job(job).model_dump_json(indent=1))
@@ -72,22 +81,22 @@ def prepare(job: TrainJob) -> Launch:
         agent_loop_file=loops,
         audit_file=job.run_dir / "trained.jsonl",
     )
-    resuming = checkpoints.latest_step(job.checkpoint_dir) is not None
-    arguments = verl_overrides(job.train, sizing, paths, run_id=job.run_id, resuming=resuming)
+    first, only = plan.validates_first, plan.validates_only
+    arguments = verl_overrides(job.train, sizing, paths, run_id=job.run_id, validates_first=first, validates_only=only)
+    attempt = metrics.attempt_file(job.run_dir)
     environment = trainer_environment(
         job.run_id,
         device=job.train.device,
         threads=trainer_threads(job.train),
         token_file=ray_cluster.token_file(job.run_dir),
         rollout_config=rollout_config,
-        metrics=metrics.attempt_file(job.run_dir),
+        metrics=attempt,
     )
-    address = ensure_cluster(job.run_id, job.run_dir, job.ray, job.train)
-    arguments.append(f"+ray_kwargs.ray_init.address={address}")
-    arguments += [f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}='{value}'" for name, value in environment.items()]
+    arguments.append(f"+ray_kwargs.ray_init.address={ensure_cluster(job.run_id, job.run_dir, job.ray, job.train)}")
+    arguments += environment_overrides(environment)
     logs = job.run_dir / "logs"
     logs.mkdir(exist_ok=True)
-    return Launch(arguments, environment, logs / "trainer.log")
+    return Launch(arguments, environment, attempt, logs / "trainer.log")
 
 
 def ensure_cluster(run_id: str, run_dir: Path, ray: RaySettings, train: TrainSettings) -> str:
@@ -149,6 +158,7 @@ def _rollout_job(job: TrainJob) -> RolloutJob:
 async def _run(job: TrainJob, launch: Launch, on_progress: OnProgress) -> None:
     """One start of the trainer, from launch to exit; leaves no child behind however it ends."""
     with launch.log.open("ab") as log:
+        written_before = log.tell()
         process = await asyncio.create_subprocess_exec(
             *processes.bound([sys.executable, "-m", "verl.trainer.main_ppo", *launch.arguments]),
             env=os.environ | launch.environment,
@@ -158,69 +168,73 @@ async def _run(job: TrainJob, launch: Launch, on_progress: OnProgress) -> None:
             stderr=log,
         )
     try:
-        stopped_early = await _follow(job, process, on_progress)
+        stopped_early = await _follow(job, launch, process, on_progress)
     finally:
-        await _end(process)
+        await children.end(process, _GRACE_SECONDS)
         if (left := _rollout_job(job).proxy.unix_socket) is not None:
             left.unlink(missing_ok=True)  # Ray kills its actors, so the run's proxy cannot remove it
     if process.returncode and not stopped_early:
-        raise _failure(process.returncode, launch.log)
+        raise failure_of(process.returncode, launch.log, written_before)
 
 
-async def _follow(job: TrainJob, process: asyncio.subprocess.Process, on_progress: OnProgress) -> bool:
+async def _follow(job: TrainJob, launch: Launch, process: asyncio.subprocess.Process, on_progress: OnProgress) -> bool:
     """Report until the trainer exits; True if it was stopped because validation no longer rises."""
     held_out, train = job.held_out(), job.train
     rollouts = train.prompts_per_step * train.rollouts_per_prompt
     watch = Watch(job.run_dir, held_out, total_steps=train.steps, rollouts_per_step=rollouts)
+    logged, seen_bytes = metrics.collect(job.run_dir), 0
     waiting = asyncio.ensure_future(process.wait())
     while not waiting.done():
-        logged = metrics.collect(job.run_dir)
+        size = launch.metrics.stat().st_size if launch.metrics.exists() else 0
+        if size != seen_bytes:
+            logged, seen_bytes = metrics.collect(job.run_dir), size
+            if _has_stalled(job, logged, held_out[0]):
+                on_progress(
+                    train.steps, train.steps, f"the resolve rate has not risen for {train.patience} validations"
+                )
+                waiting.cancel()
+                return True
         now = watch.look(logged)
         on_progress(now.step, train.steps, now.message)
-        curve = read_curve(job.run_dir, logged, held_out[0]) if train.patience else []
-        if metrics.has_stalled(curve, train.patience) and _is_saved(job, curve[-1][0]):
-            on_progress(now.step, train.steps, f"the resolve rate has not risen for {train.patience} validations")
-            waiting.cancel()
-            return True
         await asyncio.wait({waiting}, timeout=_POLL_SECONDS)
     return False
 
 
-def _is_saved(job: TrainJob, step: int) -> bool:
-    return (checkpoints.latest_step(job.checkpoint_dir) or 0) >= step
+def _has_stalled(job: TrainJob, logged: list[StepMetrics], decisive: HeldOut) -> bool:
+    """Whether to stop now: nothing is lost, since verl saves a step before it validates it."""
+    if job.train.patience is None:
+        return False
+    curve = read_curve(job.run_dir, logged, decisive)
+    saved = checkpoints.latest_step(job.checkpoint_dir) or 0
+    return metrics.has_stalled(curve, job.train.patience) and saved >= curve[-1][0]
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a trainer that still runs: politely first, since its exit ends its Ray actors."""
-    if process.returncode is not None:
-        return
-    process.send_signal(signal.SIGTERM)
-    try:
-        await asyncio.wait_for(process.wait(), _GRACE_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-
-
-_PERMANENT = (
-    "ConfigCompositionException",
-    "ConfigAttributeError",
-    "ConfigKeyError",
-    "HydraException",
-    "OverrideParseException",
-    "AssertionError",
-    "FileNotFoundError",
-    "ValidationError",
-    "ModuleNotFoundError",
-    "TokenAuditError",
+_PERMANENT = frozenset(
+    {"ConfigCompositionException", "ConfigAttributeError", "ConfigKeyError", "HydraException", "OverrideParseException"}
+    | {"AssertionError", "AttributeError", "FileNotFoundError", "ModuleNotFoundError", "TypeError", "ValidationError"}
 )
-"""Exception names that do not depend on the moment; anything else may be the machine's and is tried again."""
+"""Exceptions that do not depend on the moment; anything else may be the machine's and is tried again."""
+
+_RAISED = re.compile(r"^(?:\([^)]*\) )?(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupted))(?:\(\w+\))?: (.*)")
+"""The line that ends a traceback, behind Ray's prefix if it comes from a worker."""
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_TAIL_BYTES = 200_000
 
 
-def _failure(returncode: int, log: Path) -> TrainingError | TrainingInterrupted:
-    tail = log.read_text(errors="replace")[-20_000:].splitlines()
-    causes = [line.strip() for line in tail if "Error" in line or "Exception" in line]
-    cause = causes[-1][-300:] if causes else f"exit code {returncode}"
-    if returncode > 0 and any(name in cause for name in _PERMANENT):
+def failure_of(returncode: int, log: Path, written_before: int) -> TrainingError | TrainingInterrupted:
+    """Why the trainer ended, by what this start of it logged.
+
+    Args:
+        returncode: negative when a signal ended it.
+        written_before: size of the log when it started; earlier starts wrote that.
+    """
+    with log.open("rb") as file:
+        file.seek(max(written_before, log.stat().st_size - _TAIL_BYTES))
+        lines = _COLOURS.sub("", file.read().decode(errors="replace")).splitlines()
+    raised = [found for line in lines if (found := _RAISED.match(line))]
+    name, text = (raised[-1][1], raised[-1][2]) if raised else ("", f"exit code {returncode}")
+    cause = f"{name}: {text}"[:300] if name else text
+    if returncode > 0 and name in _PERMANENT:
         return TrainingError(f"verl stopped: {cause} (log: {log})")
     return TrainingInterrupted(f"the trainer went away: {cause} (log: {log}); trying again resumes from a checkpoint")

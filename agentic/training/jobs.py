@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from agentic.errors import PermanentError
 from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import SandboxSettings
-from agentic.tasks.manifest import read_manifest
+from agentic.tasks.manifest import Manifest, read_manifest
 from agentic.tasks.splits import TRAIN
 from agentic.training.settings import RaySettings, TrainSettings
 
@@ -36,15 +36,24 @@ class TrainJob(BaseModel):
     def train_file(self) -> Path:
         return self.data_dir / "train.parquet"
 
+    def manifest(self) -> Manifest:
+        """What the data set says about itself.
+
+        Raises:
+            PermanentError: the data set is incomplete.
+        """
+        manifest = read_manifest(self.data_dir)
+        if manifest is None:
+            raise PermanentError(f"{self.data_dir} is no complete data set: run the step download_data first")
+        return manifest
+
     def held_out(self) -> "list[HeldOut]":
         """The validation splits, the one that decides which checkpoint is best first.
 
         Raises:
             PermanentError: the data set is incomplete or has no validation split.
         """
-        manifest = read_manifest(self.data_dir)
-        if manifest is None:
-            raise PermanentError(f"{self.data_dir} is no complete data set: run the step download_data first")
+        manifest = self.manifest()
         splits = [
             HeldOut(split, tuple(tasks), f"{manifest.name}/{split}", self.data_dir / "validation" / f"{split}.parquet")
             for split, tasks in manifest.splits.items()

@@ -5,6 +5,7 @@ verl; one that names an owned key is refused with the setting to change instead,
 thing end in a run that nobody can explain.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ IN_PROCESS_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 """vLLM's CPU build starts a worker process of its own unless the executor is named by its class; one import of the
 stack less is 12 s of a start on two cores (38 s against 52)."""
 
-Value = str | int | float | bool
+Value = str | int | float | bool | Path
 Overrides = dict[str, Value]
 
 
@@ -36,11 +37,20 @@ class JobPaths(NamedTuple):
     audit_file: Path
 
 
-def verl_overrides(train: TrainSettings, sizing: Sizing, paths: JobPaths, *, run_id: str, resuming: bool) -> list[str]:
+def verl_overrides(
+    train: TrainSettings,
+    sizing: Sizing,
+    paths: JobPaths,
+    *,
+    run_id: str,
+    validates_first: bool = True,
+    validates_only: bool = False,
+) -> list[str]:
     """The arguments of `python -m verl.trainer.main_ppo`.
 
     Args:
-        resuming: a checkpoint exists; validation before training has its result already and is not repeated.
+        validates_first: verl validates what it starts from, the policy or a checkpoint, before it trains.
+        validates_only: and then ends.
 
     Raises:
         PermanentError: `train.overrides` names a key that a setting owns, or has no `=`.
@@ -50,7 +60,9 @@ def verl_overrides(train: TrainSettings, sizing: Sizing, paths: JobPaths, *, run
         **_algorithm(train),
         **_actor(train, sizing, paths),
         **_rollout(train, sizing, paths),
-        **_trainer(train, paths, run_id=run_id, resuming=resuming),
+        **_trainer(train, paths, run_id=run_id),
+        "trainer.val_before_train": validates_first,
+        "trainer.val_only": validates_only,
     }
     if train.algorithm == "ppo":
         owned |= _critic(train, sizing, paths)
@@ -60,8 +72,19 @@ def verl_overrides(train: TrainSettings, sizing: Sizing, paths: JobPaths, *, run
     return [f"{key}={_text(value)}" for key, value in owned.items()] + list(train.overrides)
 
 
+def quoted(text: str) -> str:
+    """A string that Hydra reads as it is: a path may hold commas, brackets, blanks or letters of any language."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def environment_overrides(variables: Mapping[str, str]) -> list[str]:
+    """Environment variables that Ray gives to every worker of the job."""
+    return [f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}={quoted(value)}" for name, value in variables.items()]
+
+
 def _text(value: Value) -> str:
-    return str(value) if not isinstance(value, bool) else ("True" if value else "False")
+    return quoted(str(value)) if isinstance(value, Path) else str(value)
 
 
 def _refuse_owned(overrides: tuple[str, ...], owned: Overrides) -> None:
@@ -78,9 +101,9 @@ def _refuse_owned(overrides: tuple[str, ...], owned: Overrides) -> None:
 
 
 def _data(train: TrainSettings, paths: JobPaths) -> Overrides:
-    files = ",".join(str(path) for path in paths.validation_files)
+    files = ",".join(quoted(str(path)) for path in paths.validation_files)
     return {
-        "data.train_files": str(paths.train_file),
+        "data.train_files": paths.train_file,
         "data.val_files": f"[{files}]",
         "data.train_batch_size": train.prompts_per_step,
         "data.max_prompt_length": train.max_prompt_tokens,
@@ -113,7 +136,7 @@ def _batching(section: str, prefix: str, train: TrainSettings) -> Overrides:
 
 def _actor(train: TrainSettings, sizing: Sizing, paths: JobPaths) -> Overrides:
     return {
-        f"{MODEL}.path": str(paths.model_dir),
+        f"{MODEL}.path": paths.model_dir,
         f"{MODEL}.enable_gradient_checkpointing": train.device == "cuda",
         f"{ACTOR}.optim.lr": train.learning_rate,
         f"{ACTOR}.ppo_mini_batch_size": sizing.mini_batch_prompts,
@@ -146,12 +169,12 @@ def _rollout(train: TrainSettings, sizing: Sizing, paths: JobPaths) -> Overrides
         f"{ROLLOUT}.val_kwargs.n": 1,
         f"{ROLLOUT}.load_format": "auto" if train.device == "cpu" else "dummy",
         f"{ROLLOUT}.agent.num_workers": 1 if train.device == "cpu" else 8,
-        f"{ROLLOUT}.agent.agent_loop_config_path": str(paths.agent_loop_file),
+        f"{ROLLOUT}.agent.agent_loop_config_path": paths.agent_loop_file,
         f"{ROLLOUT}.agent.default_agent_loop": "remote_agent",
     }
 
 
-def _trainer(train: TrainSettings, paths: JobPaths, *, run_id: str, resuming: bool) -> Overrides:
+def _trainer(train: TrainSettings, paths: JobPaths, *, run_id: str) -> Overrides:
     return {
         "trainer.nnodes": train.nodes,
         "trainer.n_gpus_per_node": train.gpus_per_node,
@@ -159,7 +182,7 @@ def _trainer(train: TrainSettings, paths: JobPaths, *, run_id: str, resuming: bo
         "trainer.logger": '["console","file"]',
         "trainer.project_name": "agentic",
         "trainer.experiment_name": run_id,
-        "trainer.default_local_dir": str(paths.checkpoint_dir),
+        "trainer.default_local_dir": paths.checkpoint_dir,
         "trainer.resume_mode": "auto",
         "trainer.total_training_steps": train.steps,
         # Steps decide; an epoch is however often the tasks have to be gone through for them.
@@ -167,20 +190,19 @@ def _trainer(train: TrainSettings, paths: JobPaths, *, run_id: str, resuming: bo
         "trainer.test_freq": train.validate_every,
         "trainer.save_freq": train.save_every,
         "trainer.max_actor_ckpt_to_keep": "null" if train.keep_checkpoints is None else train.keep_checkpoints,
-        "trainer.val_before_train": not resuming,
         "trainer.v1.trainer_mode": "sync",
         "trainer.v1.sampler.custom_sampler.path": "pkg://agentic.training.sampler",
         "trainer.v1.sampler.custom_sampler.name": "AuditedReplayBuffer",
         "+trainer.v1.sampler.sampler_kwargs.poll_seconds": train.poll_seconds,
         "+trainer.v1.sampler.sampler_kwargs.shuffle_rewards": train.shuffle_rewards,
         "+trainer.v1.sampler.sampler_kwargs.seed": train.seed,
-        "+trainer.v1.sampler.sampler_kwargs.audit_file": str(paths.audit_file),
+        "+trainer.v1.sampler.sampler_kwargs.audit_file": paths.audit_file,
     }
 
 
 def _critic(train: TrainSettings, sizing: Sizing, paths: JobPaths) -> Overrides:
     return {
-        "critic.model.path": str(paths.model_dir),
+        "critic.model.path": paths.model_dir,
         "critic.optim.lr": train.critic_learning_rate,
         "critic.ppo_mini_batch_size": sizing.mini_batch_prompts,
         **_batching("critic", "ppo_", train),

@@ -4,11 +4,11 @@
 the same on the first step and on the last.
 """
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from agentic import json_lines
 from agentic.rollout.records import Phase, read_records, records_path, summarise
 from agentic.training import metrics
 from agentic.training.jobs import HeldOut
@@ -48,16 +48,9 @@ class Watch:
         return Progress(step, " · ".join(filter(None, [self._settled.message, under_way])))
 
     def _read_on(self, phase: Phase) -> None:
-        path = records_path(self._run_dir, phase)
-        if not path.exists():
-            return
-        with path.open("rb") as file:
-            file.seek(self._offsets[phase])
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._offsets[phase] += len(line)
-                self._done[phase, json.loads(line)["step"]] += 1
+        found = json_lines.read(records_path(self._run_dir, phase), self._offsets[phase])
+        self._offsets[phase] = found.end
+        self._done.update((phase, row["step"]) for row in found.rows)
 
     def _under_way(self, step: int) -> str:
         """How far a step is that is not logged yet: its validation, else its rollouts."""

@@ -1,10 +1,12 @@
 """The Ray cluster of one machine: one head, started once a run, found again by whoever needs it, ended by run id.
 
-`ensure` is what `launch-cluster`, `train` and `evaluate` all call, so that retrying any of them alone works after
-cleanup. The address lies in `runs/<run-id>/ray.json`; a head that no longer answers is replaced. Every process carries
-the run id in its environment (`agentic.processes`).
+`ensure` is what `launch-cluster` and `train` both call, so that retrying either alone works after cleanup. What was
+started lies in `runs/<run-id>/ray.json`. A head is kept only if it was started with the same parameters, a process of
+this run is its control service, and its port answers: a port alone may be somebody else's by now. Every process of the
+head carries the run's marks (`agentic.processes`).
 """
 
+import hashlib
 import json
 import os
 import secrets
@@ -15,6 +17,7 @@ import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from agentic import files, processes
 from agentic.errors import TransientError
@@ -34,37 +37,38 @@ def ensure(run_id: str, settings: RaySettings, run_dir: Path, environment: dict[
     Raises:
         TransientError: Ray did not start in time; its output is in `runs/<run-id>/logs/ray.log`.
     """
-    address = address_of(run_dir)
-    if address is not None and is_alive(address):
-        return address
+    parameters = {"settings": settings.model_dump(mode="json"), "environment": environment, "gpus": gpus}
+    known = _read_record(run_dir)
+    if known is not None and known["parameters"] == parameters and is_alive(run_id, run_dir, known["address"]):
+        return str(known["address"])
     stop(run_id, run_dir)
     port = _free_port()
-    logs = run_dir / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    command = [_ray_executable(), "start", "--head", f"--port={port}"]
-    command += [f"--num-cpus={settings.cpus}", f"--num-gpus={gpus}", "--include-dashboard=false"]
-    command += [f"--object-store-memory={settings.object_store_bytes}", "--disable-usage-stats"]
-    command += [f"--temp-dir={_temporary_dir(run_id)}"]
     _write_token(token_file(run_dir))
     variables = os.environ | ray_environment(run_id, token_file(run_dir)) | environment
     variables |= processes.marks(run_id, run_dir.parents[1])
-    with (logs / "ray.log").open("ab") as log:
+    command = [_ray_executable(), "start", "--head", f"--port={port}", "--include-dashboard=false"]
+    command += [f"--num-cpus={settings.cpus}", f"--num-gpus={gpus}", "--disable-usage-stats"]
+    command += [f"--object-store-memory={settings.object_store_bytes}", f"--temp-dir={_temporary_dir(run_dir)}"]
+    failure = _start(command, variables, run_dir / "logs" / "ray.log", settings.start_timeout_seconds)
+    if failure is not None:
+        stop(run_id, run_dir)
+        raise TransientError(failure)
+    address = f"127.0.0.1:{port}"
+    files.write_json(run_dir / "ray.json", {"address": address, "parameters": parameters})
+    return address
+
+
+def _start(command: list[str], variables: dict[str, str], log: Path, timeout_seconds: float) -> str | None:
+    """Start the head, which goes on by itself; why it did not start, if it did not."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
         try:
             done = subprocess.run(
-                command, env=variables, stdout=log, stderr=log, timeout=settings.start_timeout_seconds, check=False
+                command, env=variables, stdout=output, stderr=output, timeout=timeout_seconds, check=False
             )
-        except subprocess.TimeoutExpired as error:
-            stop(run_id, run_dir)
-            raise TransientError(
-                f"Ray did not start within {settings.start_timeout_seconds:g} s: see {logs / 'ray.log'}, or raise "
-                "ray.start_timeout_seconds"
-            ) from error
-    if done.returncode:
-        stop(run_id, run_dir)
-        raise TransientError(f"Ray did not start (exit code {done.returncode}): see {logs / 'ray.log'}")
-    address = f"127.0.0.1:{port}"
-    files.write_json(run_dir / "ray.json", {"address": address})
-    return address
+        except subprocess.TimeoutExpired:
+            return f"Ray did not start within {timeout_seconds:g} s: see {log}, or raise ray.start_timeout_seconds"
+    return f"Ray did not start (exit code {done.returncode}): see {log}" if done.returncode else None
 
 
 def stop(run_id: str, run_dir: Path) -> int:
@@ -72,16 +76,16 @@ def stop(run_id: str, run_dir: Path) -> int:
     ended = processes.end(run_id, run_dir.parents[1])
     (run_dir / "ray.json").unlink(missing_ok=True)
     token_file(run_dir).unlink(missing_ok=True)
-    shutil.rmtree(_temporary_dir(run_id), ignore_errors=True)
+    shutil.rmtree(_temporary_dir(run_dir), ignore_errors=True)
     return ended
 
 
-def address_of(run_dir: Path) -> str | None:
-    """The recorded address, whether or not somebody answers there."""
+def _read_record(run_dir: Path) -> dict[str, Any] | None:
     try:
-        return str(json.loads((run_dir / "ray.json").read_text())["address"])
+        record: dict[str, Any] = json.loads((run_dir / "ray.json").read_text())
     except FileNotFoundError:
         return None
+    return record
 
 
 def token_file(run_dir: Path) -> Path:
@@ -89,17 +93,27 @@ def token_file(run_dir: Path) -> Path:
     return run_dir / "ray.token"
 
 
-def is_alive(address: str) -> bool:
-    """Whether something listens at a head's address."""
+def is_alive(run_id: str, run_dir: Path, address: str) -> bool:
+    """Whether this run's head answers at the address."""
     host, _, port = address.rpartition(":")
     with closing(socket.socket()) as probe:
         probe.settimeout(_PROBE_TIMEOUT_SECONDS)
-        return probe.connect_ex((host, int(port))) == 0
+        if probe.connect_ex((host, int(port))) != 0:
+            return False
+    return any(_is_control_service(pid, port) for pid in processes.find(run_id, run_dir.parents[1]))
 
 
-def _temporary_dir(run_id: str) -> Path:
-    """Short: Ray puts Unix sockets below it, whose paths may have 107 bytes at most."""
-    return Path(tempfile.gettempdir()) / f"ray-{run_id}"[:40]
+def _is_control_service(pid: int, port: str) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return "gcs_server" in words and f"--gcs_server_port={port}" in words
+
+
+def _temporary_dir(run_dir: Path) -> Path:
+    """Short and the run's own: Ray puts Unix sockets below it, whose paths may have 107 bytes at most."""
+    return Path(tempfile.gettempdir()) / f"ray-{hashlib.sha256(str(run_dir.resolve()).encode()).hexdigest()[:16]}"
 
 
 def _write_token(path: Path) -> None:

@@ -12,7 +12,6 @@ Loaded by name (`trainer.v1.sampler.custom_sampler`); verl's own sampling decide
 
 import json
 import random
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,9 @@ import transfer_queue
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from agentic import json_lines
 from agentic.rollout.records import token_digest
+from agentic.training.control import permute_within_groups
 
 
 class AuditedReplayBuffer(ReplayBuffer):  # type: ignore[misc]
@@ -51,21 +52,13 @@ class AuditedReplayBuffer(ReplayBuffer):  # type: ignore[misc]
             json.dumps({"step": step, "row": key, "digest": token_digest(response.tolist(), mask.tolist())})
             for key, response, mask in zip(keys, ids, masks, strict=True)
         ]
-        with self._audit_file.open("a") as file:
-            file.write("\n".join(lines) + "\n")
+        json_lines.append(self._audit_file, lines)
 
     def _permute_rewards(self, keys: list[str], shuffle: random.Random) -> None:
         """Give each session of a group the reward of a random session of it."""
         scores = transfer_queue.kv_batch_get(keys=keys, partition_id="train", select_fields=["rm_scores"])["rm_scores"]
         rewards = {key.rpartition("_")[0]: float(row[-1]) for key, row in zip(keys, scores.unbind(), strict=True)}
-        groups: dict[str, list[str]] = defaultdict(list)
-        for session in rewards:
-            groups[session.rpartition("_")[0]].append(session)
-        permuted: dict[str, float] = {}
-        for sessions in groups.values():
-            drawn = [rewards[session] for session in sessions]
-            shuffle.shuffle(drawn)
-            permuted |= dict(zip(sessions, drawn, strict=True))
+        permuted = permute_within_groups(rewards, shuffle)
         rows = []
         for key, row in zip(keys, scores.unbind(), strict=True):
             changed = torch.zeros_like(row)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentic.errors import PermanentError
-from agentic.training.overrides import JobPaths, verl_overrides
+from agentic.training.overrides import JobPaths, environment_overrides, verl_overrides
 from agentic.training.settings import TrainSettings
 from agentic.training.sizing import ModelShape, resolve
 
@@ -36,7 +36,7 @@ CASES = {
 def render(name: str, **changes: object) -> list[str]:
     train, shape = CASES[name]
     train = train.model_copy(update=changes)
-    return verl_overrides(train, resolve(train, shape), PATHS, run_id="r", resuming=False)
+    return verl_overrides(train, resolve(train, shape), PATHS, run_id="r")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -64,12 +64,33 @@ def test_an_override_without_a_value_is_refused() -> None:
         render("gpu-grpo", overrides=("trainer.device",))
 
 
-def test_validation_before_training_is_not_repeated_by_a_resumed_trainer() -> None:
+def test_a_resumed_trainer_validates_only_what_it_is_told_to() -> None:
     train, shape = CASES["cpu-grpo"]
-    resumed = verl_overrides(train, resolve(train, shape), PATHS, run_id="r", resuming=True)
+    sizing = resolve(train, shape)
 
-    assert "trainer.val_before_train=False" in resumed
-    assert "trainer.val_before_train=True" in render("cpu-grpo")
+    resumed = verl_overrides(train, sizing, PATHS, run_id="r", validates_first=False)
+    assert {"trainer.val_before_train=False", "trainer.val_only=False"} <= set(resumed)
+    last = verl_overrides(train, sizing, PATHS, run_id="r", validates_only=True)
+    assert {"trainer.val_before_train=True", "trainer.val_only=True"} <= set(last)
+
+
+@pytest.mark.parametrize(
+    "folder", ["/tmp/a b", "/tmp/a,b", "/tmp/(1)", "/tmp/it's", "/tmp/jürgen", "/tmp/a=b&c#d", "/tmp/[x]{y}"]
+)
+def test_a_workspace_of_any_name_reaches_verl_as_it_is(folder: str) -> None:
+    import hydra
+
+    train, shape = CASES["cpu-grpo"]
+    here = Path(folder)
+    paths = JobPaths(*(here / "x" if isinstance(path, Path) else (here / "v", here / "w") for path in PATHS))
+    arguments = verl_overrides(train, resolve(train, shape), paths, run_id="r")
+    arguments += environment_overrides({"AGENTIC_ROLLOUT_CONFIG": f"{folder}/rollout.json"})
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        config = hydra.compose("ppo_trainer", overrides=arguments)
+
+    assert config.data.train_files == f"{folder}/x"
+    assert list(config.data.val_files) == [f"{folder}/v", f"{folder}/w"]
+    assert f"{folder}/rollout.json" == config.ray_kwargs.ray_init.runtime_env.env_vars.AGENTIC_ROLLOUT_CONFIG
 
 
 @pytest.mark.parametrize("name", CASES)
