@@ -2,18 +2,19 @@
 
     <out>/config.json  *.safetensors  tokenizer files  agentic.json
 
-The folder appears by one rename, complete, or not at all; made again with the same settings it is left as it is. A
-download continues in a folder beside it. What a complete model folder is, `completeness.py` says.
+The folder appears by one rename, complete, or not at all. Made again with the same settings it is left as it is; with
+other settings it is replaced, as soon as no other run makes or reads it. A download continues in a folder beside it.
+What a complete model folder is, `completeness.py` says.
 """
 
-import shutil
+import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from agentic.files import publish_folder
+from agentic.files import discard, locked_folder, publish_folder
 from agentic.models.completeness import count_parameters, find_problems, require_complete
 from agentic.models.errors import ModelError
 from agentic.models.settings import (
@@ -40,6 +41,7 @@ class ModelSummary(BaseModel):
 
     name: str
     parameters: int
+    recipe_sha256: str
     seconds: float
     reused: bool
     """True when the folder was there already."""
@@ -66,20 +68,50 @@ def prepare(settings: ModelSettings, data_dir: Path | None, out: Path, on_progre
     own functions, so that nothing of a data set's held-out splits can leak into it.
     """
     started = time.monotonic()
-    recipe = hash_recipe(settings, *_code_of(settings))
+    recipe = _make_recipe(settings)
+    record = find_record(out, recipe)
+    if record is not None:
+        return _summarize(settings, record, started, reused=True)
+
+    def on_wait() -> None:
+        line = (
+            f"waiting for another run that makes or reads {out.name}; another model.name would be a folder of its own"
+        )
+        on_progress(0, 1, line)
+
+    with locked_folder(out, on_wait, exclusive=True):
+        record = find_record(out, recipe)
+        if record is not None:  # that run wanted the same
+            return _summarize(settings, record, started, reused=True)
+        return _summarize(settings, _make(settings, recipe, out, on_progress), started, reused=False)
+
+
+def find_record(out: Path, recipe: str) -> Record | None:
+    """The record of the folder, if it holds a whole model that this recipe made."""
     record = _read_record(out)
-    reused = record is not None and record.recipe_sha256 == recipe and not find_problems(out)
-    if not reused:
-        record = _make(settings, recipe, out, on_progress)
-    if record is None:
-        raise ModelError(f"{out} has no record: delete it")
+    return record if record is not None and record.recipe_sha256 == recipe and not find_problems(out) else None
+
+
+def _summarize(settings: ModelSettings, record: Record, started: float, *, reused: bool) -> ModelSummary:
     return ModelSummary(
         name=settings.name,
         parameters=record.parameters,
+        recipe_sha256=record.recipe_sha256,
         seconds=round(time.monotonic() - started, 3),
         reused=reused,
         phases=record.phases,
     )
+
+
+def _make_recipe(settings: ModelSettings) -> str:
+    if isinstance(settings, PathModel):
+        return _recipe_of_link(Path(settings.path).resolve())
+    return hash_recipe(settings, *_code_of(settings))
+
+
+def _recipe_of_link(target: Path) -> str:
+    """A link holds no record; what it points to says all."""
+    return hashlib.sha256(f"link\0{target}".encode()).hexdigest()
 
 
 def _code_of(settings: ModelSettings) -> tuple[Path, ...]:
@@ -92,8 +124,8 @@ def _make(settings: ModelSettings, recipe: str, out: Path, on_progress: OnProgre
     if isinstance(settings, PathModel):
         return _link(settings, recipe, out)
     partial = out.with_name(f".{out.name}.partial")
-    if isinstance(settings, TinyModel | SmolLM2Model):  # a download is continued, what is made here starts anew
-        shutil.rmtree(partial, ignore_errors=True)
+    if isinstance(settings, TinyModel | SmolLM2Model) or partial.is_symlink():
+        discard(partial)  # a download is continued, what is made here starts anew, a link leads into others' folders
     partial.mkdir(parents=True, exist_ok=True)
     phases: dict[str, float] = {}
     figures: dict[str, float] = {}
@@ -148,9 +180,8 @@ def _link(settings: PathModel, recipe: str, out: Path) -> Record:
     problems = find_problems(folder)
     if problems:
         raise ModelError(f"model.path {settings.path} is no whole model: {problems[0]}")
-    out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.partial")
-    partial.unlink(missing_ok=True)
+    discard(partial)
     partial.symlink_to(folder, target_is_directory=True)
     publish_folder(partial, out)
     return Record(source=settings.source, recipe_sha256=recipe, parameters=count_parameters(folder))
@@ -158,7 +189,10 @@ def _link(settings: PathModel, recipe: str, out: Path) -> Record:
 
 def _read_record(out: Path) -> Record | None:
     path = out / RECORD
-    if out.is_symlink() or not path.is_file():
+    if out.is_symlink():
+        target = out.resolve()
+        return Record(source="path", recipe_sha256=_recipe_of_link(target), parameters=count_parameters(target))
+    if not path.is_file():
         return None
     try:
         return Record.model_validate_json(path.read_bytes())

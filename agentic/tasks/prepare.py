@@ -3,17 +3,17 @@
     <out>/manifest.json  tasks/<task id>/  train.parquet  validation/<split>.parquet
 
 The folder appears by one rename, complete, or not at all. Made again with the same settings it is left as it is; with
-other settings it is replaced. Downloads are kept beside it until it is complete, so that a second try goes on.
+other settings it is replaced, as soon as no other run makes or reads it. Downloads are kept beside it until it is
+complete, so that a second try goes on.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from agentic.files import publish_folder
+from agentic.files import discard, locked_folder, publish_folder
 from agentic.tasks import splits
 from agentic.tasks.harbor_format import TaskFolder, write_task
 from agentic.tasks.manifest import MANIFEST, Manifest, hash_recipe, hash_tree, read_manifest
@@ -33,6 +33,7 @@ class DataSummary(BaseModel):
     counts: dict[str, int]
     """Split → tasks."""
     content_sha256: str
+    recipe_sha256: str
     seconds: float
     reused: bool
     """True when the folder was there already."""
@@ -42,17 +43,35 @@ def prepare(settings: DataSettings, out: Path, on_progress: OnProgress) -> DataS
     """Make `out`, or find that it is there already."""
     started = time.monotonic()
     digest = hash_recipe(settings, Path(__file__).parent)
-    found = read_manifest(out)
-    if found is not None and found.recipe_sha256 == digest:
-        return _summarize(found, started, reused=True)
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    manifest = _find(out, digest)
+    if manifest is not None:
+        return _summarize(manifest, started, reused=True)
+
+    def on_wait() -> None:
+        line = f"waiting for another run that makes or reads {out.name}; another data.name would be a folder of its own"
+        on_progress(0, 1, line)
+
+    with locked_folder(out, on_wait, exclusive=True):
+        manifest = _find(out, digest)
+        if manifest is not None:  # that run wanted the same
+            return _summarize(manifest, started, reused=True)
+        return _summarize(_make(settings, digest, out, on_progress), started, reused=False)
+
+
+def _find(out: Path, digest: str) -> Manifest | None:
+    manifest = read_manifest(out)
+    return manifest if manifest is not None and manifest.recipe_sha256 == digest else None
+
+
+def _make(settings: DataSettings, digest: str, out: Path, on_progress: OnProgress) -> Manifest:
+    partial, download = (out.with_name(f".{out.name}.{kind}") for kind in ("partial", "download"))
+    discard(partial)
     partial.mkdir(parents=True)
-    tasks = _collect(settings, out.with_name(f".{out.name}.download"), on_progress)
+    tasks = _collect(settings, download, on_progress)
     manifest = _write(settings, digest, tasks, partial, on_progress)
     publish_folder(partial, out)
-    shutil.rmtree(out.with_name(f".{out.name}.download"), ignore_errors=True)
-    return _summarize(manifest, started, reused=False)
+    discard(download)
+    return manifest
 
 
 def _collect(settings: DataSettings, download: Path, on_progress: OnProgress) -> Mapping[str, list[TaskFolder]]:
@@ -112,6 +131,7 @@ def _summarize(manifest: Manifest, started: float, *, reused: bool) -> DataSumma
         name=manifest.name,
         counts=manifest.counts,
         content_sha256=manifest.content_sha256,
+        recipe_sha256=manifest.recipe_sha256,
         seconds=round(time.monotonic() - started, 3),
         reused=reused,
     )

@@ -87,7 +87,7 @@ def test_a_failed_step_leaves_no_model_and_the_next_one_fetches_the_rest(hub: Hu
     again = {name for name, _ in hub.ranges}
     assert LARGE in again
     assert fetched - again, "what had arrived was fetched again"
-    assert [path.name for path in out.parent.iterdir()] == ["model"]
+    assert sorted(path.name for path in out.parent.iterdir()) == [".model.lock", "model"]
 
 
 @pytest.mark.parametrize("source", ["huggingface", "modelscope"])
@@ -97,6 +97,15 @@ def test_a_finished_model_is_not_asked_for_again(hub: Hub, tmp_path: Path, sourc
     hub.ranges.clear()
     assert prepare(settings_for(source, hub), None, out, quiet).reused
     assert hub.ranges == []
+
+
+def test_a_download_never_writes_through_a_link_that_a_killed_run_left(hub: Hub, tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.mkdir()
+    (tmp_path / ".model.partial").symlink_to(users, target_is_directory=True)
+    prepare(settings_for("huggingface", hub), None, tmp_path / "model", quiet)
+    assert list(users.iterdir()) == []
+    assert not (tmp_path / "model").is_symlink()
 
 
 @pytest.mark.parametrize("source", ["huggingface", "modelscope"])

@@ -57,7 +57,7 @@ def test_the_same_settings_are_reused_and_others_replace(tmp_path: Path) -> None
     other = prepare(SMALL.model_copy(update={"seed": 1}), out, quiet)
     assert not other.reused
     assert other.content_sha256 != first.content_sha256
-    assert [path.name for path in tmp_path.iterdir()] == ["repair"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".repair.lock", "repair"]
 
 
 def test_two_machines_make_the_same_data_set(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_download_that_stays_short_keeps_what_came_and_goes_on_the_next_time(t
             prepare(settings, tmp_path / "swe", quiet)
         assert not (tmp_path / "swe").exists()
     assert prepare(settings, tmp_path / "swe", quiet).counts == {"train": 16, "held-out": 4}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["download.py", "swe"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".swe.lock", "download.py", "swe"]
 
 
 def test_a_wrong_count_and_a_missing_command_are_refused(tmp_path: Path) -> None:
