@@ -12,6 +12,7 @@ from agentic.sandbox.settings import SandboxSettings
 from steps import contract
 from steps.command import main
 from steps.contract import Step, StepInput, StepOutput
+from steps.shared_folders import reading
 
 NAMED_AT_MOST = 20
 """Broken environments that the output names: it is kept in the workflow's own object, which has to stay small."""
@@ -64,10 +65,11 @@ def _build(inputs: BuildImagesInput, step: Step) -> BuildImagesOutput:
     from agentic.sandbox.providers import open_store
 
     index, _, shards = inputs.shard.partition("/")
-    folders = sorted(path for path in (step.workspace.root / inputs.data_dir / "tasks").iterdir() if path.is_dir())
-    mine = folders[int(index) :: int(shards)]
     store = open_store(step.workspace.store_dir, inputs.sandbox)
-    results = asyncio.run(build_images(mine, store, inputs.images, inputs.sandbox, step.progress))
+    with reading(step, inputs.data_dir):
+        folders = sorted(path for path in (step.workspace.root / inputs.data_dir / "tasks").iterdir() if path.is_dir())
+        mine = folders[int(index) :: int(shards)]
+        results = asyncio.run(build_images(mine, store, inputs.images, inputs.sandbox, step.progress))
     broken = [result for result in results if result.status == "failed"]
     for result in broken:
         sys.stdout.write(f"{result.task}: {result.reason}\n")

@@ -1,7 +1,7 @@
 """The one wrapper around every step, shared by Hera's runner (`steps.NAME:run`) and `python -m steps.NAME`.
 
 It promises:
-- the same inputs find the done marker and replay its outputs; nothing is done twice;
+- the same inputs find the done marker and replay its outputs while what they name is there; nothing is done twice;
 - the marker is written last, so killing a step at any moment and running it again is safe;
 - two copies with the same inputs never run at once;
 - whatever goes wrong ends as one line and exit code 75 (try again) or 78 (do not), never as exit code 1.
@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, ClassVar, Self
 
@@ -79,6 +80,11 @@ class StepOutput(Output):  # type: ignore[misc]
         """Paths relative to the workspace without which a replay would be a lie."""
         return []
 
+    def doubt(self, root: Path) -> str | None:
+        """Why a replay would be a lie, if it would; steps that fill a folder shared by runs look into it."""
+        gone = [path for path in self.artifacts() if not (root / path).exists()]
+        return f"{gone[0]} is gone" if gone else None
+
 
 @dataclass(frozen=True)
 class Step:
@@ -121,10 +127,14 @@ def _replay[O: StepOutput](inputs: StepInput, marker: Marker, output: type[O], w
     found = marker.read() if inputs.REPLAYED else None
     if found is None:
         return None
-    outputs: O = output.model_validate(found["outputs"])
-    missing = [path for path in outputs.artifacts() if not (workspace.root / path).exists()]
-    if missing:
-        sys.stdout.write(f"{inputs.instance}: {missing[0]} is gone, doing the step again\n")
+    try:
+        outputs: O = output.model_validate(found["outputs"])
+    except ValidationError:
+        sys.stdout.write(f"{inputs.instance}: its marker is of another version, doing the step again\n")
+        return None
+    doubt = outputs.doubt(workspace.root)
+    if doubt:
+        sys.stdout.write(f"{inputs.instance}: {doubt}, doing the step again\n")
         return None
     line = f"done before, in {found['seconds']:.1f} s"
     leave_message(line)

@@ -1,9 +1,11 @@
 """Makes the data set: tasks in Harbor's format, their split, and the parquet files that verl reads."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from agentic.tasks.manifest import read_manifest
 from agentic.tasks.settings import DataSettings
 from steps import contract
 from steps.command import main
@@ -35,9 +37,17 @@ class DownloadDataOutput(StepOutput):
     """Tasks in all splits."""
     shards: list[str]
     """`0/4`, `1/4`, ...: the items of the fan-out."""
+    recipe_sha256: str
+    """Digest of the settings and the code that made it; the folder's manifest repeats it."""
 
     def artifacts(self) -> list[str]:
         return [f"{self.data_dir}/manifest.json", f"{self.data_dir}/train.parquet"]
+
+    def doubt(self, root: Path) -> str | None:
+        manifest = read_manifest(root / self.data_dir)
+        if manifest is not None and manifest.recipe_sha256 != self.recipe_sha256:
+            return f"{self.data_dir} is another run's by now"
+        return super().doubt(root)
 
 
 def run(inputs: DownloadDataInput) -> DownloadDataOutput:
@@ -56,7 +66,10 @@ def _download(inputs: DownloadDataInput, step: Step) -> DownloadDataOutput:
     step.progress(tasks, tasks, f"{counts}{' (there already)' if summary.reused else ''}")
     shards = min(inputs.shards, tasks)
     return DownloadDataOutput(
-        data_dir=step.workspace.relative(out), tasks=tasks, shards=[f"{index}/{shards}" for index in range(shards)]
+        data_dir=step.workspace.relative(out),
+        tasks=tasks,
+        shards=[f"{index}/{shards}" for index in range(shards)],
+        recipe_sha256=summary.recipe_sha256,
     )
 
 

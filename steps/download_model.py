@@ -1,5 +1,6 @@
 """Gets the policy to start from: fetched and verified, or made and warm-started."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 from agentic.models.settings import ModelSettings
@@ -29,9 +30,18 @@ class DownloadModelOutput(StepOutput):
 
     model_dir: str
     """A Hugging Face folder."""
+    recipe_sha256: str
+    """Digest of the settings and the code that made it; the folder's record repeats it."""
 
     def artifacts(self) -> list[str]:
         return [f"{self.model_dir}/config.json"]
+
+    def doubt(self, root: Path) -> str | None:
+        from agentic.models.prepare import find_record
+
+        if find_record(root / self.model_dir, self.recipe_sha256) is None:
+            return f"{self.model_dir} is not whole, or another run's by now"
+        return super().doubt(root)
 
 
 def run(inputs: DownloadModelInput) -> DownloadModelOutput:
@@ -45,8 +55,8 @@ def _download(inputs: DownloadModelInput, step: Step) -> DownloadModelOutput:
     root = step.workspace.root
     out = root / "models" / inputs.model.name
     out.parent.mkdir(parents=True, exist_ok=True)
-    prepare(inputs.model, root / inputs.data_dir, out, step.progress)
-    return DownloadModelOutput(model_dir=step.workspace.relative(out))
+    summary = prepare(inputs.model, root / inputs.data_dir, out, step.progress)
+    return DownloadModelOutput(model_dir=step.workspace.relative(out), recipe_sha256=summary.recipe_sha256)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from steps import contract
 from steps.command import main
 from steps.contract import Step, StepOutput
 from steps.markers import newest_outputs
+from steps.shared_folders import reading
 from steps.training_input import TrainingInput, training_job
 
 
@@ -51,7 +52,8 @@ def _evaluate(inputs: EvaluateInput, step: Step) -> EvaluateOutput:
     if trained is None or inputs.checkpoint not in ("", trained["checkpoint"]):
         raise PermanentError(f"training of run {step.workspace.run_id} has not ended: run the step train first")
     summary = TrainSummary.model_validate(trained)
-    result = asyncio.run(evaluate(training_job(inputs, step), summary, step.progress))
+    with reading(step, inputs.data_dir, inputs.model_dir):
+        result = asyncio.run(evaluate(training_job(inputs, step), summary, step.progress))
     split, rates = next(iter(result.splits.items()))
     return EvaluateOutput(
         split=split,

@@ -1,4 +1,4 @@
-"""Starts the Ray cluster of one machine, or finds it running. `train` and `evaluate` ensure it as well."""
+"""Starts the Ray cluster of one machine, or finds it running. `train` ensures it as well."""
 
 from typing import Any, ClassVar
 

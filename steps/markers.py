@@ -69,8 +69,9 @@ class Marker:
             yield attempt
 
 
-def newest_outputs(run_dir: Path, step: str) -> Mapping[str, Any] | None:
-    """The outputs of the step's last completion in this run, whatever its inputs were."""
+def newest_outputs(run_dir: Path, step: str, **having: Any) -> Mapping[str, Any] | None:
+    """The outputs of the step's last completion in this run, whatever its inputs were; `having` some of them so."""
     markers = [json.loads(path.read_text()) for path in (run_dir / "done").glob(f"{step}-*.json")]
     outputs = [marker["outputs"] for marker in sorted(markers, key=lambda marker: float(marker["ended"]))]
-    return outputs[-1] if outputs else None
+    wanted = [found for found in outputs if having.items() <= found.items()]
+    return wanted[-1] if wanted else None

@@ -6,6 +6,7 @@ from typing import ClassVar
 from steps import contract
 from steps.command import main
 from steps.contract import Step, StepOutput
+from steps.shared_folders import reading
 from steps.training_input import TrainingInput, training_job
 
 
@@ -38,7 +39,8 @@ def run(inputs: TrainInput) -> TrainOutput:
 def _train(inputs: TrainInput, step: Step) -> TrainOutput:
     from agentic.training.job import train
 
-    summary = asyncio.run(train(training_job(inputs, step), step.progress))
+    with reading(step, inputs.data_dir, inputs.model_dir):
+        summary = asyncio.run(train(training_job(inputs, step), step.progress))
     return TrainOutput(**summary.model_dump())
 
 

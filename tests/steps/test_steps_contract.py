@@ -70,6 +70,14 @@ def test_a_replay_whose_files_are_gone_does_the_work_again(here: Path, capsys: p
     assert markers(here)[0]["attempt"] == 2
 
 
+def test_a_marker_of_another_version_does_not_count(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_step.run(small())
+    (path,) = (here / "runs/r/done").glob("small-*.json")
+    path.write_text(path.read_text().replace('"files"', '"paths"'))
+    assert small_step.run(small()).files == [f"runs/r/files/{index}.json" for index in range(3)]
+    assert "marker is of another version" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("fail", "code", "line"),
     [
