@@ -3,7 +3,8 @@
 PermanentError
 ├── SettingsError        an unknown key, a wrong type, an impossible combination
 ├── DocumentError        the local runner cannot interpret this part of the Workflow
-└── CommandError         a command line that names nothing known
+├── CommandError         a command line that names nothing known
+└── WorkspaceError       the workspace cannot be written
 TransientError
 ├── RunBusyError         the same run is being executed by another process
 └── ClusterUnreachableError   no API server answered
@@ -22,6 +23,10 @@ class DocumentError(PermanentError):
 
 class CommandError(PermanentError):
     """The command line names a verb, run or step that does not exist."""
+
+
+class WorkspaceError(PermanentError):
+    """The workspace is no folder, or not one that this user can write."""
 
 
 class RunBusyError(TransientError):

@@ -7,13 +7,11 @@ installed for the Python that runs this, it goes on with the project's own `.ven
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    pass
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -49,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     options, settings = parse(arguments)
     _ensure_packages(arguments)
     sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
-    from agentic.errors import AgenticError, TransientError
+    from agentic.errors import AgenticError
+    from steps import failures
     from workflows import verbs
     from workflows.request import Request
 
@@ -72,11 +71,14 @@ def main(arguments: Sequence[str]) -> int:
     )
     try:
         return actions[verb](request)
-    except AgenticError as error:
-        print(error, file=sys.stderr)
-        return 75 if isinstance(error, TransientError) else PERMANENT
+    except (AgenticError, OSError, ExceptionGroup) as error:
+        failure = failures.classify(error)
+        if isinstance(error, ExceptionGroup) and not failure.expected:
+            traceback.print_exc()
+        print(failure.line, file=sys.stderr)
+        return failure.exit_code
     except KeyboardInterrupt:
-        return 130
+        return failures.INTERRUPTED
 
 
 class _Parser(argparse.ArgumentParser):

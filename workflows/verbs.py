@@ -84,7 +84,7 @@ def _say_what_changes(run_dir: Path, settings: Settings, request: Request) -> No
     """Going on with other settings is allowed: the steps whose inputs differ are done anew."""
     try:
         before: Mapping[str, Any] = json.loads((run_dir / "settings.json").read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     now = settings.model_dump(mode="json")
     changed = [name for name in pipeline.SECTIONS if before.get(name) != now[name]]

@@ -1,6 +1,9 @@
 """What a person sees: a table on a terminal, plain lines elsewhere, and how going on is said."""
 
+import asyncio
+import errno
 import json
+import sys
 import time
 from io import StringIO
 from pathlib import Path
@@ -85,6 +88,36 @@ def test_the_screen_picks_the_display_by_the_terminal(tmp_path: Path) -> None:
     screen = Screen(tmp_path, Console(file=StringIO(), force_terminal=True))
     assert isinstance(screen._display, LiveDisplay)
     screen.close()
+
+
+class FillingDisk(StringIO):
+    """Output redirected to a file on a disk that becomes full."""
+
+    full = False
+
+    def write(self, text: str) -> int:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+async def test_a_run_goes_on_unseen_when_its_output_cannot_be_written(tmp_path: Path, terminal: bool) -> None:
+    disk, standard_output = FillingDisk(), sys.stdout
+    screen = Screen(tmp_path, Console(file=disk, force_terminal=terminal))
+    disk.full = True
+    refreshing = asyncio.create_task(screen.refresh())
+    for phase in ("Running", "Succeeded"):
+        screen.observe(Node("train", "train", phase, 1, started=0.0, ended=1.0))
+    screen.close()
+    assert not refreshing.done()
+    assert sys.stdout is standard_output, "what the table took over is given back"
+    refreshing.cancel()
+
+
+def test_a_progress_file_that_cannot_be_read_is_no_progress(tmp_path: Path) -> None:
+    (tmp_path / "progress" / "train.json").mkdir(parents=True)
+    assert Board(tmp_path).progress(Node("train", "train", "Running", 1)) == ""
 
 
 def test_progress_is_followed_often_enough_to_see_a_step_move() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -121,10 +122,67 @@ def test_an_attempt_past_its_deadline_is_ended_with_its_children(tmp_path: Path)
 
 
 def test_a_missing_program_is_an_error_of_one_line(tmp_path: Path) -> None:
-    broken = leaf("a")
+    broken = leaf("a", retryStrategy=RETRY)
     broken["container"]["command"] = ["no-such-program"]
-    _, screen = execute(workflow([task("a")], [broken]), tmp_path)
+    code, screen = execute(workflow([task("a")], [broken]), tmp_path)
+    assert code == 78
     assert "no-such-program cannot be started: No such file or directory" in screen
+    assert "attempt 2" not in screen
+
+
+def with_script(name: str, text: str) -> dict[str, Any]:
+    """A template whose script is a file that the executor writes."""
+    template = {key: value for key, value in leaf(name, retryStrategy={**RETRY, "limit": 1}).items()}
+    del template["container"]
+    return {**template, "script": {"image": "none", "command": ["sh"], "source": text}}
+
+
+def test_a_full_disk_fails_the_step_as_transient_and_the_exit_handler_runs(tmp_path: Path) -> None:
+    leaves = [with_script("a", "#" * 10_000), leaf("tidy", "echo tidied")]
+    path = tmp_path / "document.json"
+    path.write_text(json.dumps(workflow([task("a")], leaves, onExit="tidy")))
+    # No file beyond 4 KiB: the closest thing to a full disk that needs no right to mount one.
+    command = ["prlimit", "--fsize=4096", sys.executable, "-c", MAIN, str(path), "full", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 75, done.stderr
+    assert re.search(r"a +Failed +attempt 2 .*no space left.*: free disk space, then go on", done.stdout)
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "runs" / "full" / "logs" / "tidy.log").read_text() == "tidied\n"
+
+
+def test_a_place_that_cannot_be_written_fails_the_step_for_good_and_the_exit_handler_runs(tmp_path: Path) -> None:
+    blocked = tmp_path / "runs" / "r" / "logs" / "a.log"
+    blocked.mkdir(parents=True)
+    tidied = tmp_path / "tidied"
+    leaves = [leaf("a", retryStrategy=RETRY), leaf("tidy", f"touch {tidied}")]
+    code, screen = execute(workflow([task("a")], leaves, onExit="tidy"), tmp_path)
+    assert code == 78
+    assert f"Is a directory at {blocked}" in screen
+    assert tidied.exists()
+
+
+@pytest.mark.parametrize(
+    ("template", "given"),
+    [
+        (leaf("b", outputs=["x"], retryStrategy=RETRY), {}),
+        (leaf("b", "yes | head -c 300000 > $hera__outputs_directory/x", outputs=["x"], retryStrategy=RETRY), {}),
+        (leaf("b", inputs=["i"], retryStrategy=RETRY), {"arguments": {"i": "{{tasks.a.outputs.parameters.no}}"}}),
+    ],
+    ids=["an output that is missing", "an output beyond the limit", "an input without a value"],
+)
+def test_what_another_try_repeats_is_permanent(tmp_path: Path, template: dict[str, Any], given: dict[str, Any]) -> None:
+    template["container"]["env"] = [{"name": "hera__outputs_directory", "value": "/out"}]
+    tasks = [task("a", when="'x' == 'y'"), task("b", depends="a", **given)]
+    code, screen = execute(workflow(tasks, [leaf("a", outputs=["no"]), template]), tmp_path)
+    assert "Errored" in screen
+    assert code == 78, screen
+
+
+def test_a_fan_out_of_which_one_item_may_succeed_later_is_transient(tmp_path: Path) -> None:
+    each = leaf("each", "exit {{inputs.parameters.item}}", inputs=["item"], retryStrategy={**RETRY, "limit": 1})
+    fan_out = task("each", withItems=["0", "75"], arguments={"item": "{{item}}"})
+    code, screen = execute(workflow([fan_out], [each]), tmp_path)
+    assert code == 75, screen
 
 
 def test_an_output_that_was_not_written_is_an_error(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from workflow_documents import RETRY, SUCCEEDED, ScriptedExecutor, failed, leaf, task, workflow
@@ -55,6 +56,15 @@ def test_without_a_retry_strategy_nothing_is_tried_again() -> None:
     executor = ScriptedExecutor({"a": [failed(75)]})
     execute(workflow([task("a")], [leaf("a")]), executor)
     assert len(executor.attempts) == 1
+
+
+def test_the_exit_handler_runs_before_an_error_that_is_no_steps_is_raised() -> None:
+    tasks = [task("list"), task("each", depends="list", withParam="{{tasks.list.outputs.parameters.items}}")]
+    leaves = [leaf("list", outputs=["items"]), leaf("each"), leaf("tidy")]
+    executor = ScriptedExecutor({"list": [giving(items="no JSON")]})
+    with pytest.raises(ExceptionGroup):
+        execute(workflow(tasks, leaves, onExit="tidy"), executor)
+    assert executor.order() == ["list", "tidy"]
 
 
 def test_policies_tell_failures_from_errors() -> None:

@@ -131,6 +131,35 @@ def test_a_wrong_command_line_is_one_line_and_78(
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("/proc/ws", "workspace /proc/ws cannot be written"),
+        ("/dev/null", "workspace /dev/null cannot be written"),
+        ("/dev/null/below", "workspace /dev/null/below cannot be written"),
+        ("{here}", "Is a directory at {here}/runs/blocked/local.lock"),
+    ],
+)
+def test_a_workspace_that_cannot_be_written_is_one_line_and_78(
+    quick: Callable[..., Ended], tmp_path: Path, place: str, line: str
+) -> None:
+    (tmp_path / "runs" / "blocked" / "local.lock").mkdir(parents=True)
+    workspace = place.format(here=tmp_path)
+    ended = quick("local", "--profile", "demo", "--run-id", "blocked", AGENTIC_WORKSPACE=workspace)
+    assert ended.code == 78
+    assert ended.err.startswith(line.format(here=tmp_path))
+    assert ended.err.count("\n") == 1
+
+
+def test_a_full_workspace_is_one_line_and_75(tmp_path: Path) -> None:
+    # No file may get a first byte: the closest thing to a full disk that needs no right to mount one.
+    command = ["prlimit", "--fsize=0", sys.executable, str(SUBMIT), "local", "--profile", "demo", "--run-id", "full"]
+    environment = os.environ | {"AGENTIC_WORKSPACE": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 75
+    assert done.stderr == "no space left: free disk space, then go on\n"
+
+
 def test_without_a_cluster_it_says_so_and_names_local(quick: Callable[..., Ended]) -> None:
     ended = quick("--profile", "demo")
     assert ended.code == 75

@@ -6,7 +6,8 @@ everything through `Board`; a progress file that cannot be read is no progress a
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class Board:
         """`3/14 message`, or nothing when the step has not reported since it started."""
         try:
             report = ProgressReport.model_validate_json((self.run_dir / "progress" / f"{node.name}.json").read_bytes())
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return ""
         if report.updated < (node.started or 0):
             return ""
@@ -122,8 +123,10 @@ class LiveDisplay:
 
     def close(self) -> None:
         """Leave the last table standing."""
-        self.tick()
-        self._live.stop()
+        try:
+            self.tick()
+        finally:
+            self._live.stop()
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -138,26 +141,54 @@ class LiveDisplay:
         return table
 
 
+class SilentDisplay:
+    """Shows nothing."""
+
+    def changed(self, node: Node) -> None:
+        """Nothing to show it on."""
+
+    def tick(self) -> None:
+        """Nothing moves."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 class Screen:
-    """Gathers what the scheduler tells and keeps a display fed until it is closed."""
+    """Gathers what the scheduler tells and keeps a display fed until it is closed.
+
+    When the output cannot be written any more (a full disk behind a redirection), the run goes on unseen.
+    """
 
     def __init__(self, run_dir: Path, console: Console) -> None:
         self.board = Board(run_dir)
         make: Callable[[Board, Console], PlainDisplay | LiveDisplay]
         make = LiveDisplay if console.is_terminal else PlainDisplay
-        self._display = make(self.board, console)
+        self._display: PlainDisplay | LiveDisplay | SilentDisplay = make(self.board, console)
 
     def observe(self, node: Node) -> None:
         """Take in a change of a node."""
         self.board.nodes.setdefault(node.name, node)
-        self._display.changed(node)
+        with self._silent_when_it_fails():
+            self._display.changed(node)
 
     async def refresh(self) -> None:
         """Follow the progress files until cancelled."""
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
-            self._display.tick()
+            with self._silent_when_it_fails():
+                self._display.tick()
 
     def close(self) -> None:
         """End the display."""
-        self._display.close()
+        with self._silent_when_it_fails():
+            self._display.close()
+
+    @contextmanager
+    def _silent_when_it_fails(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            failed, self._display = self._display, SilentDisplay()
+            with suppress(OSError):
+                failed.close()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from agentic import processes
+from steps import failures
 from workflows.local.document import Container, Template
 from workflows.local.process import run_process
 from workflows.local.scheduler import Attempt, AttemptResult
@@ -42,7 +43,18 @@ class ProcessExecutor:
     """Working directory of every command, from which `python -m` finds the steps."""
 
     async def execute(self, attempt: Attempt) -> AttemptResult:
-        """Run one attempt to its end."""
+        """Run one attempt to its end; what this machine refuses, such as a full disk, ends it like a failing step."""
+        try:
+            return await self._execute(attempt)
+        except OSError as error:
+            failure = failures.classify(error)
+            return AttemptResult("Failed", failure.exit_code, failure.line)
+
+    def log_of(self, node: str) -> Path:
+        """Where the output of a node goes, all attempts one after the other."""
+        return self.run_dir / "logs" / f"{node}.log"
+
+    async def _execute(self, attempt: Attempt) -> AttemptResult:
         command = attempt.template.command
         if command is None:
             raise TypeError(f"template {attempt.template.name} has no command")
@@ -59,15 +71,14 @@ class ProcessExecutor:
             code = await run_process(arguments, environment, self.code_dir, log, deadline)
         except TimeoutError:
             return AttemptResult("Failed", None, f"{DEADLINE_MESSAGE} ({deadline} s)")
-        except OSError as error:
-            return AttemptResult("Errored", None, f"{arguments[0]} cannot be started: {error.strerror}")
+        except (FileNotFoundError, PermissionError) as error:
+            if error.filename != arguments[0]:
+                raise
+            reason = f"{arguments[0]} cannot be started: {error.strerror}"
+            return AttemptResult("Failed", failures.PERMANENT, reason)
         if code:
             return AttemptResult("Failed", code, _failure_message(code, folder, log))
         return _succeeded(attempt.template, command, folder)
-
-    def log_of(self, node: str) -> Path:
-        """Where the output of a node goes, all attempts one after the other."""
-        return self.run_dir / "logs" / f"{node}.log"
 
     def _command(self, command: Container, attempt: Attempt, folder: Path) -> list[str]:
         inputs = [{"name": name, "value": value} for name, value in attempt.inputs.items()]

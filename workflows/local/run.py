@@ -16,7 +16,8 @@ from typing import Any
 from rich.console import Console
 
 from agentic import processes
-from workflows.errors import RunBusyError
+from steps import failures
+from workflows.errors import RunBusyError, WorkspaceError
 from workflows.local.display import Screen
 from workflows.local.document import Document, read_document
 from workflows.local.executor import ProcessExecutor
@@ -33,12 +34,25 @@ def run_locally(compiled: Mapping[str, Any], run_id: str, workspace: Path, code_
     Raises:
         DocumentError: the document holds something that is not interpreted; nothing was started.
         RunBusyError: the run is being executed by another process.
+        WorkspaceError: the workspace cannot be written.
     """
     document = read_document(compiled)
-    run_dir = workspace / "runs" / run_id
-    run_dir.mkdir(parents=True, exist_ok=True)
+    run_dir = _make_run_dir(workspace, run_id)
     with _exclusive(run_dir, run_id):
         return asyncio.run(_execute(document, run_id, ProcessExecutor(run_id, run_dir, workspace, code_dir), console))
+
+
+def _make_run_dir(workspace: Path, run_id: str) -> Path:
+    run_dir = workspace / "runs" / run_id
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if failures.classify(error).exit_code == failures.TRANSIENT:
+            raise
+        raise WorkspaceError(
+            f"workspace {workspace} cannot be written ({error.strerror}): set AGENTIC_WORKSPACE to a folder that can"
+        ) from error
+    return run_dir
 
 
 @contextmanager
@@ -79,11 +93,16 @@ async def _execute(document: Document, run_id: str, executor: ProcessExecutor, c
 
 
 def _exit_code(document: Document, outcome: Outcome) -> int:
-    """75 when trying again may help, 78 when it cannot."""
+    """75 when going on with the run may help, 78 when it cannot.
+
+    An error is of the document or of what a step wrote, and repeats itself. A failure without an exit code is a passed
+    deadline, and the next try goes on from what is done, or a fan-out, whose items speak for themselves.
+    """
     if outcome.interrupted:
         return INTERRUPTED
-    failures = [node for node in outcome.nodes if node.phase in {"Failed", "Errored"} and node.exit_code is not None]
     if outcome.status == "Succeeded":
         return 0
-    permanent = [node for node in failures if not is_worth_retrying(document.templates[node.template], node)]
-    return 78 if permanent else 75
+    ended = [node for node in outcome.nodes if node.phase == "Failed" and node.exit_code is not None]
+    permanent = [node for node in ended if not is_worth_retrying(document.templates[node.template], node)]
+    permanent += [node for node in outcome.nodes if node.phase == "Errored"]
+    return failures.PERMANENT if permanent else failures.TRANSIENT

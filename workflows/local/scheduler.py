@@ -102,9 +102,12 @@ class Scheduler:
             self._globals[f"workflow.parameters.{parameter.name}"] = parameter.initial or ""
 
     async def run(self) -> Outcome:
-        """Run the entrypoint, then the exit handler, whatever happened; a cancellation counts as an interruption."""
+        """Run the entrypoint, then the exit handler, whatever happened; a cancellation counts as an interruption.
+
+        An error that is nobody's step (a list to fan out over that is no JSON, say) is raised after the exit handler.
+        """
         spec, started = self.document.spec, time.monotonic()
-        interrupted = False
+        interrupted, broken = False, None
         try:
             async with asyncio.timeout(spec.active_deadline_seconds):
                 status = (await self._template(spec.entrypoint, {})).status
@@ -114,10 +117,14 @@ class Scheduler:
             status, interrupted = "Failed", True
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
+        except ExceptionGroup as error:
+            status, broken = "Failed", error
         self._close_open_nodes(interrupted)
         self._globals |= {"workflow.status": status, "workflow.duration": f"{time.monotonic() - started:.0f}"}
         if spec.on_exit is not None:
             await self._template(spec.on_exit, {})
+        if broken is not None:
+            raise broken
         return Outcome(status, interrupted, self.nodes)
 
     def _close_open_nodes(self, interrupted: bool) -> None:
