@@ -1,11 +1,18 @@
 """What a command line asks for."""
 
+import os
 import re
+import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from workflows.errors import CommandError
-from workflows.settings import DEFAULT_PROFILE
+from workflows.settings import DEFAULT_PROFILE, PREFIX, profile_stem
+
+SUBMIT = Path(__file__).with_name("submit.py")
+"""The command line's program."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +36,16 @@ class Request:
     def make_run_id(self) -> str:
         """The run that was named, or a new one named after the profile and the time."""
         if self.run_id is None:
-            stem = re.sub(r"[^a-z0-9]+", "-", self.profile_name.rpartition("/")[2].removesuffix(".yaml").lower())
-            return f"{stem.strip('-')[:30]}-{time.strftime('%m%d-%H%M%S')}"
+            stem = re.sub(r"[^a-z0-9]+", "-", profile_stem(self.profile_name).lower()).strip("-")
+            return f"{stem[:30] or 'run'}-{time.strftime('%m%d-%H%M%S')}"
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", self.run_id):
             raise CommandError(f"--run-id {self.run_id}: use lower-case letters, digits and dashes, at most 52")
         return self.run_id
 
-    def command(self, run_id: str) -> str:
-        """The command that goes on with this run."""
-        parts = ["python workflows/submit.py local", f"--profile {self.profile_name}", f"--run-id {run_id}"]
-        return " ".join([*parts, *self.settings])
+    def command(self, run_id: str, environment: Mapping[str, str]) -> str:
+        """The shell command that goes on with this run from the same folder: all that was given, environment first."""
+        kept = [name for name in sorted(environment) if name == "AGENTIC_WORKSPACE" or name.startswith(PREFIX)]
+        assignments = [f"{name}={shlex.quote(environment[name])}" for name in kept]
+        words = ["python3", os.path.relpath(SUBMIT), "local", "--profile", self.profile_name, "--run-id", run_id]
+        words += ["--start-from", self.start_from] if self.start_from else []
+        return " ".join([*assignments, shlex.join([*words, *self.settings])])

@@ -9,6 +9,7 @@ that section afresh: keys of the other alternative do not leak into it. Secrets 
 
 import difflib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -131,6 +132,11 @@ def load_settings(profile: str, arguments: Sequence[str], environment: Mapping[s
 def profile_names() -> list[str]:
     """The profiles that ship."""
     return sorted(path.stem for path in PROFILES.glob("*.yaml"))
+
+
+def profile_stem(name: str) -> str:
+    """A profile's name without folder and ending: `./mine/small.yaml` -> `small`, `swe-qwen2.5-7b` as it is."""
+    return re.sub(r"\.ya?ml$", "", name.rpartition("/")[2])
 
 
 def read_profile(name: str) -> dict[str, Any]:

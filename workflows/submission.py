@@ -40,7 +40,7 @@ def create(document: Mapping[str, Any]) -> str:
         reason = " ".join(str(error).split())[:160]
         raise ClusterUnreachableError(
             f"no Kubernetes cluster can be reached ({reason}): set KUBECONFIG, or run on this machine with "
-            "python workflows/submit.py local"
+            "python3 workflows/submit.py local"
         ) from error
     return str(metadata["name"])
 

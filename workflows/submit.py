@@ -31,12 +31,12 @@ settings:
   They override AGENTIC__SECTION__KEY, which overrides the profile, which overrides the defaults.
 
 examples:
-  python workflows/submit.py local --profile demo
-  python workflows/submit.py local --profile demo --run-id first train.steps=4
-  python workflows/submit.py render --profile demo > workflow.yaml
-  python workflows/submit.py plan
-  python workflows/submit.py submit cluster.namespace=rl train.rollouts_per_prompt=8
-  python workflows/submit.py logs first train
+  python3 workflows/submit.py local --profile demo
+  python3 workflows/submit.py local --profile demo --run-id first train.steps=4
+  python3 workflows/submit.py render --profile demo > workflow.yaml
+  python3 workflows/submit.py plan
+  python3 workflows/submit.py submit cluster.namespace=rl train.rollouts_per_prompt=8
+  python3 workflows/submit.py logs first train
 
 exit codes: 0 done, 75 trying again may help, 78 it cannot, 130 interrupted
 """
@@ -91,7 +91,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Options, and the remaining words: settings, and what `status` and `logs` name."""
     parser = _Parser(
-        prog="python workflows/submit.py",
+        prog="python3 workflows/submit.py",
         description="Train a coding agent: one workflow, on Kubernetes or on this machine.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=EXAMPLES,

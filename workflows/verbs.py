@@ -76,7 +76,7 @@ def run_local(request: Request) -> int:
         _say_results(run_dir)
     else:
         word = "interrupted" if code == INTERRUPTED else "failed"
-        _say(f"run {run_id} {word}; to go on: {request.command(run_id)}")
+        _say(f"run {run_id} {word}; to go on: {request.command(run_id, os.environ)}")
     return code
 
 
@@ -135,7 +135,7 @@ def status(request: Request) -> int:
 def logs(request: Request) -> int:
     """Print what a step of a local run has printed."""
     if len(request.words) != 2:
-        raise CommandError("name the run and the step: python workflows/submit.py logs RUN STEP")
+        raise CommandError("name the run and the step: python3 workflows/submit.py logs RUN STEP")
     run_dir = _run_dir(request)
     found = sorted((run_dir / "logs").glob(f"{request.words[1]}*.log"))
     if not found:
@@ -148,7 +148,7 @@ def logs(request: Request) -> int:
 
 def _run_dir(request: Request) -> Path:
     if not request.words:
-        raise CommandError(f"name a run: python workflows/submit.py {request.verb} RUN")
+        raise CommandError(f"name a run: python3 workflows/submit.py {request.verb} RUN")
     run_dir = workspace() / "runs" / request.words[0]
     if not run_dir.is_dir():
         there = ", ".join(sorted(path.name for path in run_dir.parent.glob("*"))) or "none"

@@ -59,7 +59,7 @@ def render(run: Run, summary: Summary) -> str:
         examples=run.examples[:_SHOWN_EXAMPLES],
         settings=_settings_text(run.settings) if run.settings is not None else "",
         profile=(run.settings or {}).get("profile", ""),
-        command=f"python workflows/submit.py local --profile workspace/runs/{run.run_id}/{_REPRODUCE}",
+        command=f"python3 workflows/submit.py local --profile workspace/runs/{run.run_id}/{_REPRODUCE}",
         versions=_versions(),
     )
 

@@ -3,14 +3,19 @@
 import asyncio
 import errno
 import json
+import shlex
+import subprocess
 import sys
 import time
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
+from workflows import submit
 from workflows.local import display
 from workflows.local.display import Board, LiveDisplay, PlainDisplay, Screen
 from workflows.local.scheduler import Node
@@ -125,9 +130,42 @@ def test_progress_is_followed_often_enough_to_see_a_step_move() -> None:
     assert display.QUIET_SECONDS <= 10
 
 
-def test_the_command_to_go_on_repeats_what_was_asked_for() -> None:
-    request = Request("local", "demo", None, None, (), ("train.steps=4",))
-    assert request.command("first") == "python workflows/submit.py local --profile demo --run-id first train.steps=4"
+WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+
+
+@given(
+    profile=st.sampled_from([None, "demo", "my profiles/a b.yaml"]),
+    start_from=st.sampled_from([None, "train"]),
+    settings=st.lists(WORDS.map(lambda text: f"train.overrides={text}"), max_size=3),
+    environment=st.dictionaries(
+        st.sampled_from(["AGENTIC_WORKSPACE", "AGENTIC__TRAIN__STEPS", "AGENTIC_TARGET", "PATH"]), WORDS
+    ),
+)
+def test_the_command_to_go_on_is_understood_as_what_was_given(
+    profile: str | None, start_from: str | None, settings: list[str], environment: dict[str, str]
+) -> None:
+    request = Request("local", profile, None, start_from, (), tuple(settings))
+    words = shlex.split(request.command("first", environment))
+    program = words.index("python3")
+    kept = {name: value for name, value in environment.items() if name not in {"PATH", "AGENTIC_TARGET"}}
+    assert dict(word.split("=", 1) for word in words[:program]) == kept
+    assert Path(words[program + 1]).resolve() == Path(submit.__file__)
+    options, rest = submit.parse(words[program + 2 :])
+    assert (options.verb, options.profile, options.run_id) == ("local", request.profile_name, "first")
+    assert (options.start_from, rest) == (start_from, settings)
+
+
+def test_the_command_to_go_on_runs_in_a_shell_that_has_only_python3(tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$AGENTIC_WORKSPACE" "$@"\n')
+    python.chmod(0o755)
+    overrides = 'train.overrides=["a.b=1", "c=2"]'
+    command = Request("local", "demo", None, None, (), (overrides,)).command("first", {"AGENTIC_WORKSPACE": "/a b/c"})
+    done = subprocess.run(["/bin/sh", "-c", command], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    workspace, program, *words = done.stdout.splitlines()
+    assert workspace == "/a b/c"
+    assert Path(program).resolve() == Path(submit.__file__)
+    assert words == ["local", "--profile", "demo", "--run-id", "first", overrides]
 
 
 def test_the_last_lines_are_the_rates_and_the_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,7 @@ def test_help_has_examples_and_imports_nothing_heavy() -> None:
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0
-    assert "python workflows/submit.py local --profile demo" in done.stdout
+    assert "python3 workflows/submit.py local --profile demo" in done.stdout
     imported = set(re.findall(r"\|\s+([\w.]+)$", done.stderr, re.MULTILINE))
     assert not imported & {"hera", "pydantic", "rich", "yaml", "kubernetes", "torch"}
     # Processor time, since the machine may be busy with other tests.
@@ -115,7 +115,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         (["render", "--start-from", "trian"], "there is no step trian to start from: use preflight"),
         (["render", "demo"], "'demo' is no setting: write section.key=value"),
         (["--target", "moon"], "argument --target: invalid choice: 'moon'"),
-        (["status"], "name a run: python workflows/submit.py status RUN"),
+        (["status"], "name a run: python3 workflows/submit.py status RUN"),
         (["status", "nothing"], "there is no run nothing in"),
         (["logs", "nothing"], "name the run and the step"),
     ],
@@ -164,7 +164,7 @@ def test_without_a_cluster_it_says_so_and_names_local(quick: Callable[..., Ended
     ended = quick("--profile", "demo")
     assert ended.code == 75
     assert ended.err.startswith("no Kubernetes cluster can be reached")
-    assert "python workflows/submit.py local" in ended.err
+    assert "python3 workflows/submit.py local" in ended.err
     assert ended.err.count("\n") == 1
 
 
@@ -250,7 +250,8 @@ def test_preflight_ends_a_local_run_before_anything_is_made(tmp_path: Path) -> N
     ended = submit(*arguments, AGENTIC_WORKSPACE=str(tmp_path))
     assert ended.code == 75
     assert "of memory are available but 100000 are needed" in ended.out
-    assert "to go on: python workflows/submit.py local --profile demo --run-id small" in ended.out
+    going_on = f"AGENTIC_WORKSPACE={tmp_path} python3 workflows/submit.py local --profile demo --run-id small"
+    assert f"to go on: {going_on}" in ended.out
     assert list((tmp_path / "datasets").iterdir()) == []
     assert list((tmp_path / "models").iterdir()) == []
 
@@ -271,7 +272,8 @@ def test_ctrl_c_leaves_nothing_running_and_going_on_skips_what_is_done(tmp_path:
     assert process.returncode == 130, screen
     assert not processes.find("cut", tmp_path)
     assert re.search(r"cleanup +Succeeded", screen)
-    assert f"to go on: python workflows/submit.py local {' '.join(SMALL[:2])} --run-id cut {SMALL[2]}" in screen
+    going_on = f"python3 workflows/submit.py local {' '.join(SMALL[:2])} --run-id cut {SMALL[2]}"
+    assert f"to go on: AGENTIC_WORKSPACE={tmp_path} {going_on}" in screen
     again = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert again.stdout is not None
