@@ -13,6 +13,7 @@ skipped along. Dependencies are plain names: after `argo resubmit --memoized` a 
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -45,7 +46,7 @@ from steps import (
     report,
     train,
 )
-from workflows.settings import Settings
+from workflows.settings import Settings, profile_stem
 
 OUTPUTS_DIRECTORY = "/tmp/hera-outputs"
 """Where Hera's runner writes outputs in a pod."""
@@ -85,7 +86,7 @@ def build_workflow(settings: Settings, profile: str, run_id: str, start_from: st
     workflow = Workflow(
         name=f"agentic-rl-{run_id}",
         namespace=cluster.namespace,
-        labels={"app.kubernetes.io/part-of": "agentic-rl", "agentic-rl/run": run_id, "agentic-rl/profile": profile},
+        labels=labels_of(run_id, profile),
         entrypoint="main",
         on_exit="on-exit",
         service_account_name=cluster.service_account,
@@ -107,6 +108,12 @@ def build_workflow(settings: Settings, profile: str, run_id: str, start_from: st
             scripts["cleanup"](name="cleanup", arguments={**given, "status": "{{workflow.status}}"})
     document: dict[str, Any] = workflow.to_dict()
     return document
+
+
+def labels_of(run_id: str, profile: str) -> dict[str, str]:
+    """The Workflow's labels. A profile may be any path: its nearest valid value stands here, all of it in a parameter."""
+    value = re.sub(r"[^A-Za-z0-9_.-]+", "-", profile_stem(profile)).strip("-_.")[:63].rstrip("-_.")
+    return {"app.kubernetes.io/part-of": "agentic-rl", "agentic-rl/run": run_id, "agentic-rl/profile": value}
 
 
 def _parameters(settings: Settings, profile: str, run_id: str, start_from: str) -> list[Parameter]:

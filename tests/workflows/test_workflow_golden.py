@@ -3,16 +3,20 @@
 import copy
 import functools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 from jsonschema.exceptions import best_match
 
 from workflows.local.document import read_document
-from workflows.pipeline import SECTIONS, STEPS, build_workflow
+from workflows.pipeline import SECTIONS, STEPS, build_workflow, labels_of
+from workflows.request import Request
 from workflows.settings import Settings, load_settings, profile_names
 
 HERE = Path(__file__).parent
@@ -50,6 +54,23 @@ def problems(document: dict[str, Any]) -> list[str]:
         for error in argo().iter_errors(document)
         if (best := best_match([error])) is not None
     ]
+
+
+@given(profile=st.one_of(st.text(max_size=90), st.from_regex(r"(\./|/[a-z]+ x/)?[\w .-]{0,80}\.ya?ml", fullmatch=True)))
+def test_whatever_a_profile_is_called_its_labels_are_valid(profile: str) -> None:
+    run_id = Request("render", profile, None, None, (), ()).make_run_id()
+    labels = labels_of(run_id, profile)
+    assert labels["agentic-rl/run"] == run_id
+    for value in labels.values():
+        assert re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", value)
+        assert len(value) <= 63
+
+
+def test_a_profile_given_by_its_path_is_labelled_by_its_name() -> None:
+    path = "./workflows/profiles/demo.yaml"
+    document = build_workflow(load_settings(path, [], {}), path, "first")
+    assert document["metadata"]["labels"]["agentic-rl/profile"] == "demo"
+    assert {"name": "profile", "value": path} in document["spec"]["arguments"]["parameters"]
 
 
 @pytest.mark.parametrize("profile", profile_names())
