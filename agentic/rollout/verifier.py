@@ -3,12 +3,14 @@
 The same files in the same places, the same rules about what a reward is (Harbor's own parser), the same exceptions: the
 task's tests are copied to `/tests`, the test script runs as the verifier's user, and what it wrote to
 `/logs/verifier/reward.json` or `reward.txt` counts. Before, whatever the agent left in `/tests` and any reward are
-removed, so that no planted `conftest.py` is picked up by the tests. The reward comes back as the output of the command
+removed, so that no planted `conftest.py` is picked up by the tests; and before that every process that the agent left
+running is ended, since it could put its reward there again, or change the tests. (So a task that wants a server to be
+up when it is graded starts it in its tests.) The reward comes back as the output of the command
 that ran the tests, and the end of the tests' own output beside it; the rest of the folder stays in the sandbox.
 """
 
 import stat
-from typing import override
+from typing import Protocol, override, runtime_checkable
 
 from harbor.models.trial.paths import EnvironmentPaths
 from harbor.models.verifier.result import VerifierResult
@@ -16,6 +18,8 @@ from harbor.utils.env import resolve_env_vars
 from harbor.utils.file_staging import selected_directory
 from harbor.utils.scripts import quote_shell_arg
 from harbor.verifier.verifier import AddTestsDirError, RewardFileNotFoundError, Verifier
+
+from agentic.rollout.errors import RolloutConfigError
 
 LOG_BYTES = 64 * 1024
 """What is kept of the tests' output: enough for the failures at its end."""
@@ -31,11 +35,21 @@ done
 """
 
 
+@runtime_checkable
+class EndsCommands(Protocol):
+    """A Harbor environment in which nothing of the agent's can run on into grading."""
+
+    async def end_commands(self) -> None:
+        """See `Sandbox.end_commands`."""
+
+
 class BriefVerifier(Verifier):  # type: ignore[misc]
     """For tests that are copied into the sandbox that the agent used; other set-ups go Harbor's way."""
 
     @override
     async def verify(self) -> VerifierResult:
+        """Raises RolloutConfigError when the environment cannot end what the agent left running."""
+        await self._end_commands()
         if self._skip_tests_upload or self.step_name is not None:
             return await super().verify()
         paths = EnvironmentPaths.for_os(self.environment.os)
@@ -48,6 +62,15 @@ class BriefVerifier(Verifier):  # type: ignore[misc]
         result = await self.environment.exec(command=command, env=self._env())
         self.trial_paths.test_stdout_path.write_text(result.stderr or "")
         return self._parse(result.stdout or "")
+
+    async def _end_commands(self) -> None:
+        environment: object = self.environment
+        if not isinstance(environment, EndsCommands):
+            raise RolloutConfigError(
+                f"{type(environment).__name__} cannot end an agent's processes before grading: use an environment "
+                "with end_commands(), such as agentic.sandbox.harbor_environment:SandboxEnvironment"
+            )
+        await environment.end_commands()
 
     async def _as_root(self, command: str) -> None:
         result = await self.environment.exec(command=command, user="root")

@@ -3,7 +3,8 @@
 A provider hands out sandboxes; a sandbox runs commands and moves files. Promises to callers:
 - a command that ends, fails, is killed or times out yields an `ExecResult`; a sandbox that died or cannot be reached
   raises `SandboxLostError`, and then every later call does;
-- a timed-out command is killed with everything it started; what earlier commands left in the background lives on;
+- a timed-out command is killed with everything it started; what earlier commands left in the background lives on,
+  until `end_commands` ends it;
 - captured output is bounded while it streams;
 - files arrive byte for byte, with modes and symbolic links; nothing inside can make a transfer touch another path of
   the host than the one named;
@@ -89,6 +90,12 @@ class Sandbox(Protocol):
         stdin: bytes = b"",
     ) -> ExecResult:
         """Run to the end. Cancelling the call kills the command. `user` defaults to the image's."""
+        ...
+
+    async def end_commands(self) -> None:
+        """End every process that commands started, however detached, and those commands that still run; their results
+        come as of any killed command. On return nothing but the sandbox's own process runs, files stay as they are, and
+        new commands can be started. May be repeated."""
         ...
 
     async def upload(self, source: Path, target: str) -> None:

@@ -145,6 +145,10 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
         )
         return ExecResult(stdout=result.text, stderr=result.error_text, return_code=result.exit_code)
 
+    async def end_commands(self) -> None:
+        """See `Sandbox.end_commands`; the verifier calls it before it grades."""
+        await self._running().end_commands()
+
     @override
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         await self._running().upload(Path(source_path), str(target_path))

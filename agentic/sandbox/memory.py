@@ -3,14 +3,17 @@
 Ships with the package so that rollouts can be tried without a machine that can isolate anything. What it fakes: one
 file system per sandbox, made of the rootfs's layers above the base; the commands `echo`, `printf`, `cat`, `pwd`, `cd`,
 `env`, `mkdir`, `rm`, `chmod`, `test`, `sleep`, `exit`, `true`, `false`, `yes` and `id`, joined by `;` and `&&`, with
-`>` and `>>`. Other programs are functions given to the provider. `lose` plays the death of a sandbox.
+`>` and `>>`; what `&` puts in the background comes to run when the next command begins. Other programs are functions
+given to the provider. `lose` plays the death of a sandbox.
 """
 
+import contextlib
+import math
 import posixpath
 import shlex
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentic.sandbox.base import TIMEOUT_EXIT_CODE, Command, ExecResult, Sandbox, SandboxSpec
@@ -95,6 +98,7 @@ class MemorySandbox:
         self.spec = spec
         self.files: dict[str, Node] = {"/": Node(stat.S_IFDIR | 0o755)}
         self._provider = provider
+        self._background: list[tuple[Invocation, list[str]]] = []
         self._is_gone = False
         for layer in reversed(spec.rootfs.layers[:-1] if spec.rootfs.binds else spec.rootfs.layers):
             self._take(layer, "/")
@@ -136,6 +140,7 @@ class MemorySandbox:
         stdin: bytes = b"",
     ) -> ExecResult:
         self._require_alive()
+        self._catch_up()
         limits, config = self._provider.limits, self.spec.rootfs.config
         invocation = Invocation(
             sandbox=self,
@@ -163,15 +168,46 @@ class MemorySandbox:
             return self._run_program(invocation, list(command))
         lexer = shlex.shlex(command, posix=True, punctuation_chars=";&>\n")
         lexer.whitespace, lexer.whitespace_split = " \t", True
-        code, words, operator = 0, list[str](), ";"
+        code, tokens = 0, list[str]()
         for token in [*lexer, ";"]:
-            if token not in (";", "&&", "\n"):
+            if token not in (";", "&", "\n"):
+                tokens.append(token)
+                continue
+            if token == "&":
+                self._background.append((self._detached(invocation), tokens))
+                code = 0
+            elif tokens:
+                code = self._run_until_failure(invocation, tokens)
+            tokens = []
+        return code
+
+    def _run_until_failure(self, invocation: Invocation, tokens: list[str]) -> int:
+        """Commands joined by `&&`."""
+        code, words = 0, list[str]()
+        for token in [*tokens, "&&"]:
+            if token != "&&":
                 words.append(invocation.env.get(token[1:], "") if token.startswith("$") else token)
                 continue
-            if words and (operator != "&&" or code == 0):
+            if words and code == 0:
                 code = self._run_redirected(invocation, words)
-            words, operator = [], token
+            words = []
         return code
+
+    def _detached(self, invocation: Invocation) -> Invocation:
+        """The same place and names, with time without end and output that nobody reads."""
+        limit = self._provider.limits.output_limit_bytes
+        return replace(invocation, stdin=b"", seconds_left=math.inf, stdout=Capture(limit), stderr=Capture(limit))
+
+    def _catch_up(self) -> None:
+        """Run what earlier commands left in the background."""
+        waiting, self._background = self._background, []
+        for invocation, tokens in waiting:
+            with contextlib.suppress(Finished):
+                self._run_until_failure(invocation, tokens)
+
+    async def end_commands(self) -> None:
+        self._require_alive()
+        self._background.clear()
 
     def _run_redirected(self, invocation: Invocation, words: list[str]) -> int:
         if len(words) < 3 or words[-2] not in (">", ">>"):

@@ -5,6 +5,7 @@ that stands for `/`. Everything else (Harbor's calls, files, commands, their end
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -41,6 +42,7 @@ class ProcessEnvironment(BaseEnvironment):
         self._lose_times_file = lose_times_file
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
+        self._leaders: set[int] = set()
         super().__init__(*args, **kwargs)
 
     @staticmethod
@@ -100,6 +102,7 @@ class ProcessEnvironment(BaseEnvironment):
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
+        self._leaders.add(process.pid)
         try:
             stdout, stderr = await process.communicate()
         except asyncio.CancelledError:
@@ -107,6 +110,12 @@ class ProcessEnvironment(BaseEnvironment):
             await process.communicate()
             raise
         return ExecResult(stdout=stdout.decode(), stderr=stderr.decode(), return_code=process.returncode or 0)
+
+    async def end_commands(self) -> None:
+        for leader in self._leaders:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(leader, signal.SIGKILL)
+        self._leaders.clear()
 
     def _inside(self, path: Any) -> Path:
         return self._root / str(path).lstrip("/")

@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 TRANSFER_THREADS = 8
 """Threads that pack and unpack, of our own so that they never wait behind other work of the process."""
 TRANSFER_TIMEOUT_SECONDS = 600.0
+END_TIMEOUT_SECONDS = 20.0
+"""How long killed processes may take to be gone; a write to a slow disk has to end first."""
+END_POLL_SECONDS = 0.005
 SCRATCH_BYTES_PER_INODE = 4096
 SHM_SHARE = 4
 """One part in so many of the scratch space goes to /dev/shm."""
@@ -221,7 +224,24 @@ class BubblewrapSandboxHandle:
             "output_limit": settings.output_limit_bytes,
         }
 
+    async def end_commands(self) -> None:
+        try:
+            async with asyncio.timeout(END_TIMEOUT_SECONDS):
+                while not (await self._request({"op": wire.END, "sandbox": self.name}))[0]["is_clear"]:
+                    await asyncio.sleep(END_POLL_SECONDS)
+        except TimeoutError:
+            self.mark_lost(f"its processes did not end within {END_TIMEOUT_SECONDS:g} s")
+            raise self._loss() from None
+
     async def _run(self, request: dict[str, Any], stdin: bytes, fds: Mapping[str, int]) -> ExecResult:
+        header, body = await self._request(request, stdin, fds)
+        split = header["stdout"]
+        code = TIMEOUT_EXIT_CODE if header["timed_out"] else header["code"]
+        return ExecResult(code, body[:split], body[split:], header["timed_out"], header["truncated"])
+
+    async def _request(
+        self, request: dict[str, Any], stdin: bytes = b"", fds: Mapping[str, int] | None = None
+    ) -> tuple[wire.Header, bytes]:
         if self._released is not None:
             raise SandboxLostError(f"sandbox {self.name} was released")
         if self._lost_because is not None:
@@ -234,9 +254,7 @@ class BubblewrapSandboxHandle:
         if header["event"] == wire.LOST:
             self.mark_lost(header["reason"])
             raise self._loss()
-        split = header["stdout"]
-        code = TIMEOUT_EXIT_CODE if header["timed_out"] else header["code"]
-        return ExecResult(code, body[:split], body[split:], header["timed_out"], header["truncated"])
+        return header, body
 
     def _loss(self) -> SandboxLostError:
         return SandboxLostError(f"sandbox {self.name} is lost: {self._lost_because}")

@@ -47,6 +47,17 @@ KILL_SINCE = (
 )
 """Kills what was started at or after $since (in clock ticks since boot), itself and process 1 excepted."""
 
+KILL_OWN = "kill -9 -1 2>/dev/null; true"
+"""Kills all processes of the user who runs it, in one go; the kernel spares process 1 and the shell itself. Nobody may
+signal another user's, root included, since containers have no capabilities; nor can a process change its user."""
+AWAIT_END = (
+    "for round in $(seq 200); do left=; for p in /proc/[0-9]*; do pid=${p#/proc/}; "
+    '[ "$pid" = 1 ] || [ "$pid" = $$ ] && continue; '
+    'read -r stat < "$p/stat" || continue; set -- ${stat##*) }; '
+    '[ "$1" = Z ] || left=$pid; done; [ -z "$left" ] && exit 0; sleep 0.05; done 2>/dev/null; exit 1'
+)
+"""Waits until nothing else runs; exit code 1 when something does not end."""
+
 
 class ContainerProvider:
     """All containers of this process."""
@@ -176,6 +187,7 @@ class ContainerSandboxHandle:
         self._provider = provider
         self.workdir = spec.workdir or spec.rootfs.config.workdir
         self._name = name
+        self._users = {"0"}
         self._is_released = False
 
     async def exec(
@@ -193,6 +205,7 @@ class ContainerSandboxHandle:
         settings = self._provider.settings
         timeout = settings.command_timeout_seconds if timeout_seconds is None else timeout_seconds
         identity = str(self.spec.rootfs.config.user if user is None else user)
+        self._users.add(identity)
         return await self._exec(words, cwd or self.workdir, env or {}, timeout, identity, stdin)
 
     def _require_alive(self) -> None:
@@ -230,6 +243,16 @@ class ContainerSandboxHandle:
     async def _kill_since(self, since: int, user: str) -> None:
         words = ["/bin/sh", "-c", f"since={since}; {KILL_SINCE}"]
         await self._provider.engine(*self._exec_words(words, "/", {}, user))
+
+    async def end_commands(self) -> None:
+        self._require_alive()
+        shell = find_shell()
+        for user in sorted(self._users):
+            await self._provider.engine(*self._exec_words([shell, "-c", KILL_OWN], "/", {}, user))
+        result = await self._provider.engine(*self._exec_words([shell, "-c", AWAIT_END], "/", {}, "0"))
+        if result.exit_code != 0:
+            await self._require_running()
+            raise SandboxLostError(f"container {self._name} is lost: its processes did not end")
 
     async def _require_running(self) -> None:
         """The engine's word that the container lives, before a code that it may have made up is believed."""

@@ -2,7 +2,8 @@
 
 Nothing is isolated: commands see and change the host with our rights. The image's files are copied into a private
 folder, commands start there, and `upload`, `download` and `cwd` take paths inside to be below it; but an absolute path
-in a command is the host's. SANDBOX_ROOT tells a command where the folder is.
+in a command is the host's. SANDBOX_ROOT tells a command where the folder is, and us whose process one is: one that
+leaves its session and that variable behind, or forks faster than /proc is read, is not found and lives on.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from agentic.sandbox.base import TIMEOUT_EXIT_CODE, Command, ExecResult, Sandbox
 from agentic.sandbox.base_folder import find_shell
 from agentic.sandbox.errors import SandboxLostError, SandboxStartError, SandboxTransferError
 from agentic.sandbox.local.spawner.output import Capture
-from agentic.sandbox.local.spawner.processes import kill_session
+from agentic.sandbox.local.spawner.processes import KILL_ROUNDS, all_processes, kill_all, kill_session
 from agentic.sandbox.local.state import RunningFolder, SandboxState, own_identity
 from agentic.sandbox.rootfs import RootfsStore
 from agentic.sandbox.settings import UnsafeProcessSandbox
@@ -110,6 +111,21 @@ class ProcessSandbox:
         timeout = settings.command_timeout_seconds if timeout_seconds is None else timeout_seconds
         return await run_to_end(process, stdin, timeout, settings.output_limit_bytes)
 
+    async def end_commands(self) -> None:
+        self._require_alive()
+        await asyncio.to_thread(self._kill)
+
+    def _kill(self) -> None:
+        for leader in self._sessions:
+            kill_session(leader)
+        self._sessions.clear()
+        mark = f"SANDBOX_ROOT={self._root}".encode()
+        for _ in range(KILL_ROUNDS):
+            found = {row.pid for row in all_processes() if mark in environment_of(row.pid)}
+            if not found:
+                return
+            kill_all(found)
+
     async def upload(self, source: Path, target: str) -> None:
         self._require_alive()
         if not source.exists():
@@ -127,9 +143,16 @@ class ProcessSandbox:
         if self._is_released:
             return
         self._is_released = True
-        for leader in self._sessions:
-            await asyncio.to_thread(kill_session, leader)
+        await asyncio.to_thread(self._kill)
         self._provider.running_folder.remove(self.spec.run_id, self.spec.sandbox_id)
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """What a process was started with; nothing when it has ended or is not ours to read."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def copy(source: Path, target: Path) -> None:

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from agentic.sandbox.base import Sandbox, SandboxProvider, SandboxSpec
 from agentic.sandbox.errors import SandboxLostError, SandboxStartError, SandboxTransferError
+from agentic.sandbox.local.process import ProcessProvider
 from agentic.sandbox.memory import MemoryProvider
 from agentic.sandbox.providers import make_provider, open_store
 from agentic.sandbox.settings import (
@@ -31,6 +32,8 @@ ULIMITS = ("--ulimit=nofile=20000:20000", "--ulimit=nproc=20000:20000")
 def make_settings(kind: str) -> SandboxSettings:
     if kind == "bubblewrap":
         return BubblewrapSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES)
+    if kind == "bubblewrap-no-limits":
+        return BubblewrapSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES, limits="none")
     if kind == "podman":
         if shutil.which("podman") is None:
             pytest.skip("podman is not installed: its contract is not tried")
@@ -39,7 +42,7 @@ def make_settings(kind: str) -> SandboxSettings:
     return UnsafeProcessSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES)
 
 
-@pytest_asyncio.fixture(params=["memory", "bubblewrap", "unsafe-process", "podman"])
+@pytest_asyncio.fixture(params=["memory", "bubblewrap", "bubblewrap-no-limits", "unsafe-process", "podman"])
 async def started(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[SandboxProvider, Sandbox]]:
@@ -200,6 +203,79 @@ async def test_cancelling_a_command_ends_it(started: tuple[SandboxProvider, Sand
             return
         await asyncio.sleep(0.02)
     pytest.fail("the command still runs")
+
+
+LATE = "sleep 0.5 && echo late > note"
+LOOPING = "(while :; do echo late > note; sleep 0.01; done) > /dev/null 2>&1 &"
+DAEMONS = {
+    "loop": LOOPING,
+    "session": f"setsid sh -c '{LOOPING}'",
+    "deaf": f"trap '' HUP INT TERM; {LOOPING}",
+    "many": "for i in 1 2 3 4 5 6 7 8; do " + LOOPING.removesuffix("&") + " & done",
+    "forking": "again() { echo late > note; (again &); }; again > /dev/null 2>&1 &",
+}
+
+
+def in_background(provider: SandboxProvider, command: str) -> str:
+    """The double knows no brackets."""
+    return f"{command} &" if isinstance(provider, MemoryProvider) else f"({command}) > /dev/null 2>&1 &"
+
+
+async def test_what_a_command_leaves_in_the_background_lives_on(started: tuple[SandboxProvider, Sandbox]) -> None:
+    provider, sandbox = started
+    await sandbox.exec(in_background(provider, LATE))
+    async with asyncio.timeout(20):
+        while (await sandbox.exec("cat note")).text != "late\n":
+            await asyncio.sleep(0.1)
+
+
+async def test_ending_commands_ends_what_they_left_in_the_background_and_nothing_else(
+    started: tuple[SandboxProvider, Sandbox],
+) -> None:
+    provider, sandbox = started
+    await sandbox.exec("echo mine > kept")
+    await sandbox.exec(in_background(provider, LATE))
+    await sandbox.end_commands()
+    await sandbox.end_commands()
+    await sandbox.exec("sleep 1")
+    assert (await sandbox.exec("test -e note")).exit_code == 1
+    assert (await sandbox.exec("cat kept")).text == "mine\n"
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+async def test_no_kind_of_daemon_outlives_the_end_of_commands(
+    started: tuple[SandboxProvider, Sandbox], daemon: str
+) -> None:
+    provider, sandbox = started
+    if isinstance(provider, MemoryProvider):
+        return  # It has no processes.
+    if isinstance(provider, ProcessProvider) and daemon == "forking":
+        return  # It says that it cannot, having nothing that holds processes together.
+    await sandbox.exec(DAEMONS[daemon])
+    while (await sandbox.exec("test -s note")).exit_code != 0:
+        await asyncio.sleep(0.02)
+    await sandbox.end_commands()
+    await sandbox.exec("rm -f note; sleep 0.2")
+    assert (await sandbox.exec("test -e note")).exit_code == 1
+
+
+async def test_a_command_that_runs_when_commands_are_ended_is_a_killed_one(
+    started: tuple[SandboxProvider, Sandbox],
+) -> None:
+    provider, sandbox = started
+    if isinstance(provider, MemoryProvider):
+        return  # Its commands take no time.
+    running = asyncio.create_task(sandbox.exec("echo begun > pid; sleep 60"))
+    while (await sandbox.exec("test -s pid")).exit_code != 0:
+        await asyncio.sleep(0.02)
+    await sandbox.end_commands()
+    assert (await asyncio.wait_for(running, 10)).exit_code == 137
+
+
+async def test_ending_the_commands_of_a_released_sandbox_is_a_loss(sandbox: Sandbox) -> None:
+    await sandbox.release()
+    with pytest.raises(SandboxLostError):
+        await sandbox.end_commands()
 
 
 async def test_sweeping_spares_the_living_and_may_be_repeated(started: tuple[SandboxProvider, Sandbox]) -> None:

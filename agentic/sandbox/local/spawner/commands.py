@@ -14,7 +14,7 @@ from typing import Any
 from agentic.sandbox.local.spawner import enter, wire
 from agentic.sandbox.local.spawner.loop import CHUNK_BYTES, Channel, Loop
 from agentic.sandbox.local.spawner.output import Capture
-from agentic.sandbox.local.spawner.processes import RunningCommand, RunningSandbox, remove_cgroup
+from agentic.sandbox.local.spawner.processes import RunningCommand, RunningSandbox, has_others, remove_cgroup
 
 LAST_READS = 64
 """Chunks read after a command's end, at most: what it wrote fits into a pipe, but a background process may write on."""
@@ -64,6 +64,15 @@ class Commands:
         command = self._register(sandbox, request, pid, cgroup, pipes)
         if body:
             self._feed(command, pipes["stdin"][1], body)
+
+    def kill_all_in(self, sandbox: RunningSandbox) -> bool:
+        """Kill every process but process 1; True when none is left, so that a caller repeats it until then. The wait is
+        for a child that makes two system calls. Zombies count for the kernel's answer, so that it alone is no proof."""
+        outside = os.fstat(self._own_pid_namespace).st_ino
+        pid = self._fork_into(sandbox, lambda: enter.become_killer(outside), self._null)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        is_empty = code == enter.NOTHING_LEFT_EXIT_CODE or not has_others(sandbox.init_pid)
+        return is_empty and not sandbox.commands
 
     def _fork_into(self, sandbox: RunningSandbox, become: Callable[[], object], errors: int) -> int:
         """Fork a child that is born in the sandbox's process namespace, and is our own child all the same."""

@@ -158,6 +158,12 @@ def kill_started_since(leader: int, init: int, others: set[int]) -> None:
         kill_all(found)
 
 
+def has_others(init: int) -> bool:
+    """Whether anything but itself still runs in the process namespace of `init`."""
+    namespace = _namespace(init)
+    return any(row.pid != init and _namespace(row.pid) == namespace for row in all_processes())
+
+
 def kill_all(pids: set[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

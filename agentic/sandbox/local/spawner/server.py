@@ -57,6 +57,8 @@ class Server:
             self._exec(request, body)
         elif operation == wire.CANCEL:
             self._cancel(request)
+        elif operation == wire.END:
+            self._end_commands(request)
         elif operation == wire.RELEASE:
             self._release(request)
         else:
@@ -83,6 +85,17 @@ class Server:
         command = sandbox.commands.get(request["command"]) if sandbox else None
         if command is not None:
             command.kill()
+
+    def _end_commands(self, request: dict[str, Any]) -> None:
+        sandbox = self._sandboxes.get(request["sandbox"])
+        try:
+            if sandbox is None or sandbox.release_ids or not sandbox.is_alive():
+                raise ProcessLookupError("it does not run")
+            is_clear = self._commands.kill_all_in(sandbox)
+        except OSError as error:
+            self._channel.reply({"id": request["id"], "event": wire.LOST, "reason": str(error)})
+            return
+        self._channel.reply({"id": request["id"], "event": wire.ENDED, "is_clear": is_clear})
 
     def _release(self, request: dict[str, Any]) -> None:
         sandbox = self._sandboxes.get(request["sandbox"]) or self._starts.find(request["sandbox"])

@@ -14,10 +14,11 @@ LENGTHS = struct.Struct("!II")
 
 Header = dict[str, Any]
 
-START, EXEC, CANCEL, RELEASE = "start", "exec", "cancel", "release"
+START, EXEC, CANCEL, END, RELEASE = "start", "exec", "cancel", "end", "release"
 """Requests: each carries `id` (unique for the connection) and `sandbox`."""
-STARTED, DONE, RELEASED, FAILED, LOST = "started", "done", "released", "failed", "lost"
-"""Replies carry the `id` they answer; `lost` without one says that a sandbox died by itself."""
+STARTED, DONE, ENDED, RELEASED, FAILED, LOST = "started", "done", "ended", "released", "failed", "lost"
+"""Replies carry the `id` they answer; `lost` without one says that a sandbox died by itself. `ended` says by `is_clear`
+whether nothing is left that runs: killing takes its time, and the spawner does not wait."""
 
 
 def encode(header: Header, body: bytes = b"") -> bytes:
