@@ -111,7 +111,7 @@ def build_workflow(settings: Settings, profile: str, run_id: str, start_from: st
 
 
 def labels_of(run_id: str, profile: str) -> dict[str, str]:
-    """The Workflow's labels. A profile may be any path: its nearest valid value stands here, all of it in a parameter."""
+    """A profile may be any path: the nearest valid value stands for it, and a parameter has it in full."""
     value = re.sub(r"[^A-Za-z0-9_.-]+", "-", profile_stem(profile)).strip("-_.")[:63].rstrip("-_.")
     return {"app.kubernetes.io/part-of": "agentic-rl", "agentic-rl/run": run_id, "agentic-rl/profile": value}
 
