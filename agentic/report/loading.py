@@ -2,8 +2,8 @@
 
 A run may have ended anywhere, so each part may be absent: the report then says so in `Run.missing`. A part that exists
 must be well-formed: anything else raises `MalformedFile` with the file and the line, since a figure drawn from half of
-the data looks as good as one drawn from all. The one exception is a last line without its newline, which is what a
-killed writer leaves; it is left out, and said so.
+the data looks as good as one drawn from all. The one exception is a torn line, which is what a killed writer or a full
+disk leaves: the last one without its newline, or one that is no JSON. Such lines are left out, counted, and said.
 """
 
 import json
@@ -17,6 +17,8 @@ from agentic.report.errors import MalformedFile, ReportError
 from agentic.report.records import Checkpoint, DoneMarker, Evaluation, Example, Record, RolloutRecord, Run, StepMetrics
 
 PHASES = ("train", "validation", "evaluate")
+TORN_LINES_NAMED = 5
+"""How many torn lines of a file are named by their number."""
 _TRACKER = "latest_checkpointed_iteration.txt"
 
 
@@ -77,13 +79,18 @@ def _lines[R: Record](path: Path, model: type[R], what: str | None, missing: lis
     *whole, rest = path.read_bytes().split(b"\n")
     if rest:
         missing.append(f"The last line of {path.name} is cut, as a killed writer leaves it; it is not counted.")
-    records = []
+    records, torn = [], list[str]()
     for number, line in enumerate(whole, 1):
         try:
             raw = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise MalformedFile(path, f"no JSON ({error})", number) from error
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            torn.append(str(number))
+            continue
         records.append(_check(model, raw, path, number))
+    if torn:
+        lines = f"{len(torn)} of {len(whole)} lines of {path.name} (line {', '.join(torn[:TORN_LINES_NAMED])}"
+        lines += ", ...)" if len(torn) > TORN_LINES_NAMED else ")"
+        missing.append(f"{lines} are torn, as a full disk or a killed writer leaves them; they are not counted.")
     return records
 
 
