@@ -50,7 +50,7 @@ ensure_bubblewrap() {
     command -v bwrap >/dev/null && return
     say "installing bubblewrap, which isolates rollouts"
     apt_install bubblewrap ||
-        say "bubblewrap is missing and could not be installed: run 'apt-get install bubblewrap' as root, or set sandbox.provider to podman or docker"
+        say "bubblewrap is missing and could not be installed: run 'apt-get install bubblewrap' as root, or use podman or docker: make demo ARGS=sandbox.provider=podman"
 }
 
 find_python_312() {

@@ -26,7 +26,8 @@ OUTER_PROCESSES = 2
 """The monitor and process 1 of a sandbox count too."""
 
 REMEDY = (
-    "run where cgroups can be written (root, or a delegated cgroup), or set sandbox.limits=none to go without limits"
+    "run as root, or in a cgroup of your own (systemd-run --user --scope -p Delegate=yes make demo), or set "
+    "sandbox.limits=none to go without limits (make demo ARGS=sandbox.limits=none)"
 )
 
 
