@@ -29,7 +29,9 @@ _GRACE_SECONDS = 10.0
 
 
 @contextlib.asynccontextmanager
-async def serve(model_dir: Path, train: TrainSettings, *, run_id: str, threads: int, log: Path) -> AsyncIterator[str]:
+async def serve(
+    model_dir: Path, train: TrainSettings, *, run_id: str, workspace: Path, threads: int, log: Path
+) -> AsyncIterator[str]:
     """The base URL of a running server for `model_dir`, ended on exit.
 
     Raises:
@@ -38,7 +40,7 @@ async def serve(model_dir: Path, train: TrainSettings, *, run_id: str, threads: 
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environment = os.environ | base_environment(run_id)
+    environment = os.environ | base_environment(run_id, workspace)
     if train.device == "cpu":
         environment |= cpu_environment(threads)
     with log.open("ab") as output:

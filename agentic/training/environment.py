@@ -6,14 +6,14 @@ given to both.
 
 from pathlib import Path
 
-from agentic.processes import RUN_VARIABLE
+from agentic.processes import marks
 from agentic.rollout.agent_loop_config import CONFIG_VARIABLE
 
 
-def base_environment(run_id: str) -> dict[str, str]:
-    """What every process of a run gets: no telemetry, no hub, no usage reports."""
+def base_environment(run_id: str, workspace: Path) -> dict[str, str]:
+    """What every process of a run gets: its marks, no telemetry, no hub, no usage reports."""
     return {
-        RUN_VARIABLE: run_id,
+        **marks(run_id, workspace),
         "PYTHONUNBUFFERED": "1",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
@@ -27,10 +27,10 @@ def base_environment(run_id: str) -> dict[str, str]:
     }
 
 
-def ray_environment(run_id: str, token_file: Path) -> dict[str, str]:
+def ray_environment(run_id: str, workspace: Path, token_file: Path) -> dict[str, str]:
     """For Ray's own processes and whoever connects to them."""
     return {
-        **base_environment(run_id),
+        **base_environment(run_id, workspace),
         # Whoever reaches a head can run code in it. Ray's default depends on a file in the user's home that other Ray
         # programs make; a token of the run's own is there for head and trainer alike, whatever else ran before.
         "RAY_AUTH_MODE": "token",
@@ -58,11 +58,18 @@ def cpu_environment(threads: int) -> dict[str, str]:
 
 
 def trainer_environment(
-    run_id: str, *, device: str, threads: int, token_file: Path, rollout_config: Path, metrics: Path
+    run_id: str,
+    workspace: Path,
+    *,
+    device: str,
+    threads: int,
+    token_file: Path,
+    rollout_config: Path,
+    metrics: Path,
 ) -> dict[str, str]:
     """For `verl.trainer.main_ppo` and every Ray worker that it starts."""
     variables = {
-        **ray_environment(run_id, token_file),
+        **ray_environment(run_id, workspace, token_file),
         CONFIG_VARIABLE: str(rollout_config),
         "VERL_FILE_LOGGER_PATH": str(metrics),
     }

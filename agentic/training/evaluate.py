@@ -136,6 +136,6 @@ async def _measure(
     on_progress(len(known), len(tasks), f"starting vLLM for {name}")
     log = job.run_dir / "logs" / "engine.log"
     threads = trainer_threads(job.train)
-    async with serve(policy, job.train, run_id=job.run_id, threads=threads, log=log) as url:
+    async with serve(policy, job.train, run_id=job.run_id, workspace=job.workspace, threads=threads, log=log) as url:
         engine = VllmHttpEngine(url, model="policy")
         return await run_evaluation(evaluation, tasks, engine, make_renderer(policy), report)

@@ -86,6 +86,7 @@ def prepare(job: TrainJob, plan: resume.Plan) -> Launch:
     attempt = metrics.attempt_file(job.run_dir)
     environment = trainer_environment(
         job.run_id,
+        job.workspace,
         device=job.train.device,
         threads=trainer_threads(job.train),
         token_file=ray_cluster.token_file(job.run_dir),

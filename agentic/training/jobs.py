@@ -29,6 +29,11 @@ class TrainJob(BaseModel):
     sandbox: SandboxSettings
 
     @property
+    def workspace(self) -> Path:
+        """The root of what the run reads and writes: `run_dir` is `<workspace>/runs/<run_id>`."""
+        return self.run_dir.parents[1]
+
+    @property
     def checkpoint_dir(self) -> Path:
         return self.run_dir / "checkpoints"
 

@@ -96,7 +96,7 @@ def _refuse_owned(overrides: tuple[str, ...], owned: Overrides) -> None:
         if key.lstrip("+~") in bare:
             raise PermanentError(
                 f"train.overrides sets {key.lstrip('+~')}, which the settings own: "
-                "change the setting that it comes from (see `python workflows/submit.py plan`)"
+                "change the setting that it comes from (see `python3 workflows/submit.py plan`)"
             )
 
 

@@ -44,8 +44,7 @@ def ensure(run_id: str, settings: RaySettings, run_dir: Path, environment: dict[
     stop(run_id, run_dir)
     port = _free_port()
     _write_token(token_file(run_dir))
-    variables = os.environ | ray_environment(run_id, token_file(run_dir)) | environment
-    variables |= processes.marks(run_id, run_dir.parents[1])
+    variables = os.environ | ray_environment(run_id, run_dir.parents[1], token_file(run_dir)) | environment
     command = [_ray_executable(), "start", "--head", f"--port={port}", "--include-dashboard=false"]
     command += [f"--num-cpus={settings.cpus}", f"--num-gpus={gpus}", "--disable-usage-stats"]
     command += [f"--object-store-memory={settings.object_store_bytes}", f"--temp-dir={_temporary_dir(run_dir)}"]
