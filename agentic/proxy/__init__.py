@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .actor import ProxyServerActor, start_actor
+    from .actor import ProxyServerActor
     from .client import ControlClient
     from .engines import Chunk, Engine, ScriptedEngine, ScriptedReply
     from .errors import ProxyError
@@ -44,11 +44,10 @@ __all__ = [
     "SessionSpec",
     "Trajectory",
     "make_renderer",
-    "start_actor",
 ]
 
 _MODULES = {
-    "actor": ("ProxyServerActor", "start_actor"),
+    "actor": ("ProxyServerActor",),
     "client": ("ControlClient",),
     "engines": ("Chunk", "Engine", "ScriptedEngine", "ScriptedReply"),
     "errors": ("ProxyError",),

@@ -3,9 +3,9 @@ process."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from .engines.base import Engine
+from .errors import ProxyError
 from .models import SealedSession, SessionHandle, SessionSpec
 from .renderers import make_renderer
 from .server import ProxyServer
@@ -13,14 +13,23 @@ from .settings import ProxySettings
 
 
 class ProxyServerActor:
-    """What runs in the actor; Ray makes one event loop for its coroutines."""
+    """What runs in the actor; Ray makes one event loop for its coroutines.
+
+    `make_engine` is called in the actor's process: it may close over handles of verl's servers, not over connections.
+    """
 
     def __init__(self, settings: ProxySettings, make_engine: Callable[[], Engine], tokenizer: str | Path) -> None:
-        self._server = ProxyServer(settings, make_engine(), make_renderer(tokenizer))
+        renderer = make_renderer(tokenizer)
+        self._make_server: Callable[[], ProxyServer] = lambda: ProxyServer(settings, make_engine(), renderer)
+        self._server = self._make_server()
 
     async def start(self) -> dict[str, str]:
-        """Listen, and say where: `agent_url`, `control_url` and `control_key`."""
-        await self._server.start()
+        """Listen, and say where: `agent_url`, `control_url` and `control_key`. May be repeated after a ProxyError."""
+        try:
+            await self._server.start()
+        except ProxyError:
+            self._server = self._make_server()  # One that could not listen has stopped, and closed its engine.
+            raise
         server = self._server
         return {"agent_url": server.agent_url, "control_url": server.control_url, "control_key": server.control_key}
 
@@ -39,22 +48,3 @@ class ProxyServerActor:
     async def drop(self, session_id: str) -> None:
         """See ProxyServer.drop."""
         await self._server.drop(session_id)
-
-
-def start_actor(
-    settings: ProxySettings, make_engine: Callable[[], Engine], tokenizer: str | Path, **options: Any
-) -> Any:
-    """A handle of a new actor; `options` are Ray's (name, num_cpus, max_restarts and so on). Ray has to be
-    initialised.
-
-    `make_engine` is called in the actor's process, so it may close over handles of verl's servers, not over
-    connections.
-    """
-    import ray
-
-    # Every rollout may have a call waiting here, so rollouts bound the concurrency, not Ray's default of 1,000.
-    return (
-        ray.remote(ProxyServerActor)
-        .options(**({"max_concurrency": 10_000} | options))
-        .remote(settings, make_engine, tokenizer)
-    )

@@ -5,30 +5,33 @@ first session on. It is restarted when its process is killed: the sessions that 
 rollouts learn as infra, and the next session finds it listening again.
 """
 
-import asyncio
 import functools
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, override
 
-from agentic.proxy import SealedSession, SessionHandle, SessionSpec
+from agentic.errors import PermanentError
+from agentic.proxy import ProxyError, ProxySettings, SealedSession, SessionHandle, SessionSpec
 from agentic.proxy.actor import ProxyServerActor
+from agentic.proxy.engines.base import Engine
 from agentic.proxy.engines.verl_client import LLMServerClient, VerlClientEngine
+from agentic.rollout.actors import StartOnce, cause_of, named_actor
 from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.rollout.errors import ProxyUnavailableError
 from agentic.rollout.proxy_socket import prepare_folder
-from agentic.rollout.runner_actor import ACTOR_CONCURRENCY
 
 
 class RunProxyActor(ProxyServerActor):
-    """Starts itself at its first session, once, however many come at the same moment."""
+    """Starts itself at its first session."""
 
-    _starting: asyncio.Task[dict[str, str]] | None = None
+    def __init__(self, settings: ProxySettings, make_engine: Callable[[], Engine], tokenizer: str | Path) -> None:
+        super().__init__(settings, make_engine, tokenizer)
+        self._started = StartOnce(self.start)
 
     @override
     async def open(self, spec: SessionSpec) -> SessionHandle:
         """See ProxyServer.open."""
-        if self._starting is None:
-            self._starting = asyncio.create_task(self.start())
-        await asyncio.shield(self._starting)
+        await self._started.get()
         return await super().open(spec)
 
     @override
@@ -65,23 +68,21 @@ def proxy_of_run(job: RolloutJob, client: LLMServerClient) -> ActorProxy:
 
     Kept for the life of the process: Ray ends a named actor, sessions and all, once its maker holds no handle of it.
     """
-    import ray
-
-    name = f"proxy-{job.run_id}"
-    try:
-        return ActorProxy(ray.get_actor(name))
-    except ValueError:
-        actor = ray.remote(RunProxyActor).options(
-            name=name, get_if_exists=True, num_cpus=0, max_concurrency=ACTOR_CONCURRENCY, max_restarts=-1
-        )
-        make_engine = functools.partial(VerlClientEngine, client)
-        return ActorProxy(actor.remote(job.proxy, make_engine, job.model_dir))
+    make_engine = functools.partial(VerlClientEngine, client)
+    return ActorProxy(named_actor(f"proxy-{job.run_id}", RunProxyActor, job.proxy, make_engine, job.model_dir))
 
 
 async def _answer(call: Any) -> Any:
-    from ray.exceptions import RayActorError
+    """What the actor answers. Raises what the proxy itself refused or what is permanent, as it was; and
+    ProxyUnavailableError for all else that kept it from answering."""
+    from ray.exceptions import RayActorError, RayTaskError
 
     try:
         return await call
     except RayActorError as error:
         raise ProxyUnavailableError(f"the proxy's process died: {type(error).__name__}") from error
+    except RayTaskError as error:
+        cause = cause_of(error)
+        if isinstance(cause, ProxyError | PermanentError):
+            raise cause from error
+        raise ProxyUnavailableError(f"the proxy failed: {type(cause).__name__}: {cause}") from error

@@ -11,41 +11,34 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from agentic.errors import PermanentError
+from agentic.rollout.actors import StartOnce, cause_of, named_actor
 from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.rollout.outcomes import TrialFacts
 from agentic.rollout.trial import TrialRequest, TrialResult, TrialRunner, sandboxed_runner
 from agentic.sandbox.settings import SandboxSettings
-
-ACTOR_CONCURRENCY = 100_000
-"""Calls that may wait in the actor at once. The runner's own limit is the one that counts: Ray's default of 1,000 would
-also hold back `cancel`."""
 
 
 class TrialRunnerActor:
     """A `TrialRunner` behind an actor's methods, made at the first call since it belongs to the actor's event loop."""
 
     def __init__(self, run_id: str, store_dir: Path, sandbox: SandboxSettings, concurrency: int) -> None:
-        self._run_id = run_id
         self._make = functools.partial(sandboxed_runner, run_id, store_dir, sandbox, concurrency)
-        self._starting: asyncio.Task[TrialRunner] | None = None
+        self._runner: TrialRunner | None = None
+        self._started = StartOnce(self._start)
 
     async def run(self, request: TrialRequest) -> TrialResult:
         """See `TrialControl.run`."""
-        return await (await self._runner()).run(request)
+        return await (await self._started.get()).run(request)
 
     async def cancel(self, trial_id: str) -> None:
         """See `TrialControl.cancel`."""
-        await (await self._runner()).cancel(trial_id)
-
-    async def _runner(self) -> TrialRunner:
-        if self._starting is None:
-            self._starting = asyncio.create_task(self._start())
-        return await asyncio.shield(self._starting)
+        await (await self._started.get()).cancel(trial_id)
 
     async def _start(self) -> TrialRunner:
-        runner = self._make()
-        await runner.sweep()
-        return runner
+        self._runner = self._runner or self._make()
+        await self._runner.sweep()
+        return self._runner
 
 
 class ActorTrials:
@@ -55,8 +48,9 @@ class ActorTrials:
         self._actor = actor
 
     async def run(self, request: TrialRequest) -> TrialResult:
-        """See `TrialControl.run`. Cancelling the caller cancels the trial."""
-        from ray.exceptions import RayActorError
+        """See `TrialControl.run`. Cancelling the caller cancels the trial. Raises what is permanent, such as settings
+        that cannot work on this machine."""
+        from ray.exceptions import RayActorError, RayTaskError
 
         try:
             result: TrialResult = await self._actor.run.remote(request)
@@ -66,6 +60,12 @@ class ActorTrials:
         except RayActorError as error:
             facts = TrialFacts(exception=type(error).__name__, message="the trial runner's process died")
             return TrialResult(request.trial_id, facts)
+        except RayTaskError as error:
+            cause = cause_of(error)
+            if isinstance(cause, PermanentError):
+                raise cause from error
+            message = f"the trial runner failed: {cause}"
+            return TrialResult(request.trial_id, TrialFacts(exception=type(cause).__name__, message=message))
         return result
 
     async def cancel(self, trial_id: str) -> None:
@@ -76,13 +76,5 @@ class ActorTrials:
 @functools.cache
 def trials_of_run(job: RolloutJob) -> ActorTrials:
     """The run's trial runner, made by whoever comes first; kept for the life of the process, as the proxy is."""
-    import ray
-
-    name = f"trial-runner-{job.run_id}"
-    try:
-        return ActorTrials(ray.get_actor(name))
-    except ValueError:
-        actor = ray.remote(TrialRunnerActor).options(
-            name=name, get_if_exists=True, num_cpus=0, max_concurrency=ACTOR_CONCURRENCY, max_restarts=-1
-        )
-        return ActorTrials(actor.remote(job.run_id, job.store_dir, job.sandbox, job.rollout.concurrency))
+    arguments = (job.run_id, job.store_dir, job.sandbox, job.rollout.concurrency)
+    return ActorTrials(named_actor(f"trial-runner-{job.run_id}", TrialRunnerActor, *arguments))

@@ -1,0 +1,56 @@
+"""What the run's two actors, proxy and trial runner, have in common: how they are found or made, how they start, and
+what their failures are called.
+
+An actor starts at its first call, once, however many come at the same moment. A start that failed is told to those who
+waited for it, and the next call tries again: what was in the way (a port that a dying predecessor holds, a sandbox that
+cannot be swept away yet) goes away by itself.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+ACTOR_CONCURRENCY = 100_000
+"""Calls that may wait in an actor at once. The runner's own limit is the one that counts: Ray's default of 1,000 would
+also hold back `cancel`."""
+
+
+class StartOnce[T]:
+    """The result of `start`, made at the first call of `get`, and again after a failure."""
+
+    def __init__(self, start: Callable[[], Awaitable[T]]) -> None:
+        self._start = start
+        self._starting: asyncio.Task[T] | None = None
+
+    async def get(self) -> T:
+        """What `start` returned. Raises what it raised, to all who waited for that try. A caller that is cancelled
+        leaves the start to the others."""
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._run())
+        return await asyncio.shield(self._starting)
+
+    async def _run(self) -> T:
+        try:
+            return await self._start()
+        except BaseException:
+            self._starting = None
+            raise
+
+
+def named_actor(name: str, actor_class: type, *arguments: Any) -> Any:
+    """The handle of the run's actor of this name, made by whoever comes first."""
+    import ray
+
+    try:
+        return ray.get_actor(name)
+    except ValueError:
+        actor = ray.remote(actor_class).options(
+            name=name, get_if_exists=True, num_cpus=0, max_concurrency=ACTOR_CONCURRENCY, max_restarts=-1
+        )
+        return actor.remote(*arguments)
+
+
+def cause_of(error: Exception) -> Exception:
+    """What was raised inside an actor, out of Ray's wrapping."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, Exception) else error

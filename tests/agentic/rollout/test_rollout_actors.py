@@ -1,0 +1,156 @@
+"""How the run's actors start, and what their callers see of failures; Ray's own errors, without a cluster."""
+
+import asyncio
+import socket
+
+import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
+
+from agentic.errors import PermanentError, TransientError
+from agentic.proxy import ProxyError, ProxySettings, Sampling, SessionSpec
+from agentic.rollout.actors import StartOnce
+from agentic.rollout.errors import ProxyUnavailableError, RolloutConfigError
+from agentic.rollout.proxy_actor import ActorProxy, RunProxyActor
+from agentic.rollout.runner_actor import ActorTrials, TrialRunnerActor
+from agentic.rollout.settings import ScriptedAgentSettings
+from agentic.rollout.trial import TrialRequest
+from agentic.sandbox.errors import SandboxSetupError
+from agentic.sandbox.settings import PodmanSandbox
+
+SPEC = SessionSpec(
+    session_id="s",
+    sampling=Sampling(temperature=1.0, max_tokens=8),
+    max_prompt_tokens=100,
+    max_response_tokens=100,
+    max_calls=4,
+)
+
+
+class FailingActor:
+    """Stands for a handle: every call of every method ends with this error."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def __getattr__(self, method):
+        return self
+
+    async def remote(self, *arguments):
+        raise self._error
+
+
+def raised_inside(cause):
+    """As Ray hands over what an actor's method raised."""
+    return RayTaskError("open", "traceback", cause, proctitle="actor", ip="127.0.0.1").as_instanceof_cause()
+
+
+@pytest.fixture
+def request_for(tmp_path):
+    return TrialRequest(
+        trial_id="t",
+        task_dir=str(tmp_path / "nowhere"),
+        trials_dir=str(tmp_path / "trials"),
+        agent=ScriptedAgentSettings(),
+        base_url="http://127.0.0.1:9/v1",
+        api_key="key",
+        deadline_seconds=9,
+        start_seconds=2,
+        grading_seconds=2,
+    )
+
+
+async def test_what_starts_is_started_once_for_all():
+    starts = []
+
+    async def start():
+        starts.append(1)
+        await asyncio.sleep(0.01)
+        return len(starts)
+
+    once = StartOnce(start)
+    assert await asyncio.gather(*(once.get() for _ in range(20))) == [1] * 20
+    assert await once.get() == 1
+
+
+async def test_a_failed_start_is_told_to_all_who_waited_and_tried_again():
+    starts = []
+
+    async def start():
+        starts.append(1)
+        await asyncio.sleep(0.01)
+        if len(starts) < 3:
+            raise TransientError(f"try {len(starts)}")
+        return "up"
+
+    once = StartOnce(start)
+    for number in (1, 2):
+        results = await asyncio.gather(*(once.get() for _ in range(5)), return_exceptions=True)
+        assert [str(result) for result in results] == [f"try {number}"] * 5
+    assert await once.get() == "up"
+    assert len(starts) == 3
+
+
+async def test_a_caller_that_is_cancelled_does_not_cancel_the_start():
+    async def start():
+        await asyncio.sleep(0.05)
+        return "up"
+
+    once = StartOnce(start)
+    first = asyncio.create_task(once.get())
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await once.get() == "up"
+
+
+@pytest.mark.parametrize("side", ["port", "control_port"])
+async def test_a_proxy_whose_port_is_held_starts_when_it_is_free(policy, model_dir, side):
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        settings = ProxySettings(**{side: holder.getsockname()[1]})
+        actor = RunProxyActor(settings, lambda: policy("hi").engine, model_dir)
+        with pytest.raises(ProxyError, match="cannot listen"):
+            await actor.open(SPEC)
+    try:
+        assert (await actor.open(SPEC)).session_id == "s"
+    finally:
+        await actor.stop()
+
+
+async def test_a_runner_that_could_not_sweep_runs_trials_when_it_can(tmp_path, request_for):
+    engine = tmp_path / "engine"
+    actor = TrialRunnerActor("run", tmp_path / "images", PodmanSandbox(program=str(engine)), 1)
+    with pytest.raises(SandboxSetupError, match="no program"):
+        await actor.run(request_for)
+    engine.write_text("#!/bin/sh\n")
+    engine.chmod(0o755)
+    assert (await actor.run(request_for)).facts.rewards is None
+
+
+@pytest.mark.parametrize("error", [OSError(98, "in use"), TransientError("no"), RuntimeError("odd"), ValueError("odd")])
+async def test_a_failure_inside_an_actor_is_infra_and_is_tried_again(error, request_for):
+    handle = FailingActor(raised_inside(error))
+    for call in (ActorProxy(handle).open(SPEC), ActorProxy(handle).seal("s"), ActorProxy(handle).drop("s")):
+        with pytest.raises(ProxyUnavailableError, match=type(error).__name__):
+            await call
+    facts = (await ActorTrials(handle).run(request_for)).facts
+    assert (facts.rewards, facts.exception) == (None, type(error).__name__)
+    assert str(error) in facts.message
+
+
+async def test_a_dead_actor_is_infra(request_for):
+    handle = FailingActor(ActorDiedError())
+    with pytest.raises(ProxyUnavailableError, match="died"):
+        await ActorProxy(handle).open(SPEC)
+    assert (await ActorTrials(handle).run(request_for)).facts.rewards is None
+
+
+async def test_what_is_permanent_or_the_proxys_own_refusal_stays_what_it_is(request_for):
+    permanent = FailingActor(raised_inside(RolloutConfigError("settings cannot work")))
+    with pytest.raises(PermanentError, match="settings cannot work"):
+        await ActorProxy(permanent).open(SPEC)
+    with pytest.raises(PermanentError, match="settings cannot work"):
+        await ActorTrials(permanent).run(request_for)
+    with pytest.raises(ProxyError, match="twice"):
+        await ActorProxy(FailingActor(raised_inside(ProxyError("opened twice")))).open(SPEC)
