@@ -5,6 +5,8 @@ pod that is moved gets SIGTERM). 64 and 65 are avoided, Argo's executor uses the
 """
 
 import errno
+import os
+import re
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -18,6 +20,9 @@ TERMINATED = 143
 
 _FULL = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 _BUSY = frozenset([errno.EADDRINUSE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EIO, errno.ESTALE])
+
+_RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How libraries written in Rust (safetensors, tokenizers) name the system's error inside of their own."""
 
 
 class Failure(NamedTuple):
@@ -48,6 +53,10 @@ def classify(error: BaseException) -> Failure:
             return Failure(TRANSIENT, "memory ran out: free some, or give the step more")
         case OSError():
             return _classify_os_error(error)
+    wrapped = _RUST_OS_ERROR.search(str(error))
+    if wrapped:
+        number = int(wrapped.group(1))
+        return _classify_os_error(OSError(number, os.strerror(number)))
     return Failure(PERMANENT, f"unexpected {type(error).__name__}: {_one_line(error)} (traceback in the log)", False)
 
 

@@ -37,8 +37,8 @@ BUILD_RUN_ID = "build-images"
 MAX_LAYERS = 80
 """What overlayfs takes in one mount, given the length of our layers' names."""
 REASON_LENGTH = 400
-STORE_TROUBLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""What ails the store and not one image."""
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What ails the store and not one image, and passes when space is freed."""
 
 Progress = Callable[[int, int, str], None]
 """Told how many images are done, of how many, and a line about the last one."""
@@ -127,7 +127,9 @@ class ImageBuilder:
             cached = await asyncio.to_thread(self._store.find, environment)
             rootfs = cached or await self._build(environment_dir)
         except (DockerfileError, ImageBuildError, OSError) as error:
-            if isinstance(error, OSError) and error.errno in STORE_TROUBLE:
+            if isinstance(error, OSError) and error.errno in DISK_FULL:
+                raise
+            if isinstance(error, OSError) and error.errno == errno.EROFS:
                 raise ImageStoreError(f"the store {self._store.root} cannot be written: {error.strerror}") from error
             reason = " ".join(str(error).split())[:REASON_LENGTH]
             return ImageResult(task, environment, None, "failed", reason, time.monotonic() - started)
