@@ -4,7 +4,6 @@ Curves over steps share one convention, verl's: step 0 is the policy before trai
 policy after n updates, and the training rollouts of step n are those of the policy after n - 1 updates.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -42,8 +41,6 @@ STEP_PARTS = (
     "save_checkpoint",
 )
 """verl's timers inside `timing_s/step` that do not overlap; what they leave of a step is shown as "other"."""
-
-_VALIDATION = re.compile(r"val-core/(?P<split>.+)/(?P<variable>acc|reward|score)/mean@1")
 
 
 class _Figures(BaseModel):
@@ -209,35 +206,20 @@ def _series(metrics: Iterable[StepMetrics], key: str) -> tuple[Point, ...]:
 
 
 def _validation(
-    metrics: Sequence[StepMetrics], records: Sequence[RolloutRecord], order: Sequence[str]
+    metrics: Sequence[StepMetrics], records: Iterable[RolloutRecord], order: Sequence[str]
 ) -> dict[str, tuple[Point, ...]]:
-    """verl's own validation figures, splits in the evaluation's order; the records say how many each rests on."""
-    graded = Counter(
-        (record.split, record.step) for record in records if record.phase == "validation" and record.is_graded
-    )
-    keys = _validation_keys(metrics)
-    return {
-        split: tuple(_with_interval(point, graded[split, point.step]) for point in _series(metrics, keys[split]))
-        for split in (*(name for name in order if name in keys), *(name for name in keys if name not in order))
-    }
+    """Resolve rate by split, in the evaluation's order, and step.
 
-
-def _with_interval(point: Point, graded: int) -> Point:
-    if graded == 0:
-        return point
-    return Point(
-        step=point.step, value=point.value, graded=graded, interval=wilson(round(point.value * graded), graded)
-    )
-
-
-def _validation_keys(metrics: Iterable[StepMetrics]) -> dict[str, str]:
-    """The metric that holds each split's resolve rate: `acc` where verl has it."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
-    for line in metrics:
-        for key in line.data:
-            if match := _VALIDATION.fullmatch(key):
-                found[match["split"]][match["variable"]] = key
-    return {split: keys[min(keys)] for split, keys in sorted(found.items())}  # "acc" sorts before "reward" and "score"
+    Counted from the records: verl takes a rollout that infrastructure lost for a zero. Its metrics only say which
+    validations are complete. A task validated again after a resume counts once, as it went last.
+    """
+    complete = {line.step for line in metrics if any(key.startswith("val-") for key in line.data)}
+    latest: dict[str, dict[tuple[int, str], RolloutRecord]] = defaultdict(dict)
+    for record in records:
+        if record.phase == "validation" and (record.step in complete or not complete):
+            latest[record.split][record.step, record.task] = record
+    names = (*(name for name in order if name in latest), *sorted(name for name in latest if name not in order))
+    return {name: _rates_by_step(latest[name].values()) for name in names}
 
 
 def _step_seconds(metrics: Sequence[StepMetrics]) -> dict[str, tuple[Point, ...]]:

@@ -58,7 +58,7 @@ def test_an_evaluations_rollouts_are_counted_under_their_policy(summary: Summary
     assert list(summary.outcomes) == ["train", "validation", "evaluate global_step_12"]
 
 
-def test_validation_is_verls_resolve_rate_and_rests_on_the_records(summary: Summary) -> None:
+def test_validation_is_the_resolve_rate_of_the_records(summary: Summary) -> None:
     curve = summary.validation["repair/same-template"]
     assert list(summary.validation) == ["repair/same-template", "repair/new-template"]
     assert [point.step for point in curve] == [0, 4, 8, 12]
@@ -66,11 +66,22 @@ def test_validation_is_verls_resolve_rate_and_rests_on_the_records(summary: Summ
     assert all(point.interval is not None and point.interval.low < point.value < point.interval.high for point in curve)
 
 
-def test_without_records_a_validation_has_no_interval(run_folder: RunFolder) -> None:
+def test_a_validation_counts_each_task_once_and_only_when_it_is_complete(run_folder: RunFolder) -> None:
     run = run_folder()
-    (run / "rollouts/validation.jsonl").unlink()
-    curve = summarize(load(run)).validation["repair/same-template"]
-    assert all(point.interval is None for point in curve)
+    path = run / "rollouts/validation.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    first = next(record for record in records if record["step"] == 0 and record["outcome"] == "solved")
+    again = first | {"outcome": "failed", "reward": 0.0}
+    under_way = first | {"step": 13}
+    lost = first | {"task": "another", "outcome": "infra", "reward": None}
+    whole = summarize(load(run)).validation[first["split"]]
+
+    path.write_text("".join(json.dumps(record) + "\n" for record in (*records, again, under_way, lost)))
+    curve = summarize(load(run)).validation[first["split"]]
+
+    assert [point.step for point in curve] == [point.step for point in whole]
+    assert {point.graded for point in curve} == {128}
+    assert curve[0].value == whole[0].value - 1 / 128
 
 
 def test_the_parts_of_a_step_add_up_to_it_and_validation_stands_beside(summary: Summary) -> None:
