@@ -28,6 +28,11 @@ class StepRunner:
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
 
+    def beside(self, name: str) -> "StepRunner":
+        """The same for a workspace of its own."""
+        (self.workspace / name).mkdir()
+        return StepRunner(self.workspace / name)
+
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(HERE), str(ROOT)])
         named = {

@@ -1,19 +1,21 @@
 """The real steps, small: alone, killed at random moments, and against a machine that lacks something."""
 
 import json
-import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentic.tasks.manifest import hash_tree
 from steps import (
     build_images,
     cleanup,
@@ -50,53 +52,118 @@ def test_every_input_of_a_step_is_explained(module: Any) -> None:
     assert [name for name, field in input_of(module).model_fields.items() if not field.description] == []
 
 
-def chain() -> list[tuple[str, dict[str, Any]]]:
-    """The cheap steps in order, each with small real inputs."""
+def chain() -> list[tuple[Any, dict[str, Any]]]:
+    """The steps that need no Ray, in order, each with small real inputs."""
+    shard = {"data_dir": "datasets/repair", "shard": "0/1", "images": {}, "sandbox": SANDBOX}
     return [
-        ("steps.download_data", {"run_id": "r", "data": DATA, "shards": 1}),
-        ("steps.download_model", {"run_id": "r", "model": MODEL, "data_dir": "datasets/repair"}),
-        (
-            "steps.build_images",
-            {"run_id": "r", "data_dir": "datasets/repair", "shard": "0/1", "images": {}, "sandbox": SANDBOX},
-        ),
-        ("steps.report", {"run_id": "r"}),
-        ("steps.cleanup", {"run_id": "r", "sandbox": SANDBOX, "status": "Failed"}),
+        (preflight, preflight_inputs(sandbox=SANDBOX)),
+        (download_data, {"run_id": "r", "data": DATA, "shards": 1}),
+        (download_model, {"run_id": "r", "model": MODEL, "data_dir": "datasets/repair"}),
+        (build_images, {"run_id": "r", **shard}),
+        (report, {"run_id": "r"}),
+        (cleanup, {"run_id": "r", "sandbox": SANDBOX, "status": "Failed"}),
     ]
 
 
-def content(workspace: Path) -> dict[str, bytes]:
-    """What the steps made, without logs, times and what names a process."""
-    kept = {}
-    for folder in ("datasets", "models"):
-        for path in sorted((workspace / folder).rglob("*")):
-            if path.is_file() and path.suffix != ".json":
-                kept[str(path.relative_to(workspace))] = path.read_bytes()
+MADE_IN = {"download-data": "datasets", "download-model": "models", "build-images": "images"}
+"""Folders that all runs share, by the step that fills them."""
+
+TIMES = {"started", "ended", "updated", "seconds", "attempt", "phases"}
+COUNTS = {"built", "reused", "sandboxes", "free_memory_gib", "free_disk_gib"}
+"""What differs from one run of the same to the next, beside names of layers."""
+
+
+def timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: timeless(item) for name, item in value.items() if name not in TIMES | COUNTS}
+    return [timeless(item) for item in value] if isinstance(value, list) else value
+
+
+def content(workspace: Path) -> dict[str, Any]:
+    """What the steps made, without times; of an image its index, and what its own layer adds to the base."""
+    kept: dict[str, Any] = {}
+    for place in ("datasets", "models", "images/index", "runs/r"):
+        for path in sorted((workspace / place).rglob("*")):
+            name = str(path.relative_to(workspace))
+            if not path.is_file() or path.suffix in (".lock", ".log", ".html") or "/progress/" in name:
+                continue
+            kept[name] = timeless(json.loads(path.read_bytes())) if path.suffix == ".json" else path.read_bytes()
+            if place == "images/index":
+                layers = [workspace / "images/layers" / layer for layer in kept[name]["layers"]]
+                kept[name]["layers"] = [layer.is_dir() for layer in layers] + [hash_tree(layers[-1])]
     return kept
 
 
-@pytest.mark.timeout(300)
-def test_steps_killed_at_random_moments_end_the_same(runner: Any, tmp_path: Path) -> None:
+def finished(workspace: Path) -> dict[str, tuple[int, int]]:
+    """Identity and age of every file that lies in its final place, which is written once and never again."""
+    files = [path for place in ("datasets", "models", "images/index") for path in (workspace / place).rglob("*.*")]
+    seen = {str(path.relative_to(workspace)): path.stat() for path in files if path.is_file()}
+    hidden = [name for name in seen if any(part.startswith(".") for part in Path(name).parts)]
+    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in seen.items() if name not in hidden}
+
+
+def attempts(workspace: Path, step: str) -> int:
+    """How often the step has begun its work."""
+    return sum(int(lock.read_text() or 0) for lock in (workspace / "runs/r/done").glob(f"{step}-*.lock"))
+
+
+def markers(workspace: Path, step: str) -> list[Path]:
+    return list((workspace / "runs/r/done").glob(f"{step}-*.json"))
+
+
+def kill_at(runner: Any, module: Any, inputs: Mapping[str, Any], moment_seconds: float) -> bool:
+    """Kill the step that long after its work began; false when it had ended, in which case its work is taken away."""
+    step = input_of(module).STEP
+    begun = attempts(runner.workspace, step)
+    process = runner.start(runner.by_hera(module.__name__, inputs))
+    while attempts(runner.workspace, step) <= begun:
+        assert process.poll() is None, f"{step} ended before it began"
+        time.sleep(0.01)
+    time.sleep(moment_seconds)
+    process.kill()
+    if process.wait() == -signal.SIGKILL and not markers(runner.workspace, step):
+        return True
+    for path in markers(runner.workspace, step):
+        path.unlink()
+    if step in MADE_IN:
+        shutil.rmtree(runner.workspace / MADE_IN[step])
+    return False
+
+
+def enter(runner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let steps that run in this process use the runner's workspace."""
+    for name, value in runner.environment().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.timeout(600)
+def test_every_step_killed_at_a_random_moment_of_its_work_ends_the_same(
+    runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training, evaluation and the cluster's start need Ray and are killed in the end-to-end tests."""
+    once, killed = (runner.beside(name) for name in ("once", "killed"))
     moment = random.Random(11)
-    for (module, inputs), kills in zip(chain(), (2, 2, 1, 1, 1), strict=True):
-        for _ in range(kills):
-            process = runner.start(runner.by_hera(module, inputs))
-            try:
-                process.wait(moment.uniform(1.0, 3.0))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        ended = runner.run(runner.by_hera(module, inputs))
+    for module, inputs in chain():
+        assert once.run(once.by_hera(module.__name__, inputs)).code == 0
+        (marker,) = markers(once.workspace, input_of(module).STEP)
+        seconds = json.loads(marker.read_text())["seconds"]
+        for tries in range(6):
+            if kill_at(killed, module, inputs, moment.uniform(0, seconds * 0.9 / 2**tries)):
+                break
+        else:
+            pytest.fail(f"{module.__name__} was never killed at work")
+        before = finished(killed.workspace)
+        ended = killed.run(killed.by_hera(module.__name__, inputs))
         assert ended.code == 0, (module, ended.err)
-    killed = content(tmp_path)
-    outputs = {path.name: path.read_text() for path in (tmp_path / "outputs/parameters").iterdir()}
-    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".partial", ".tmp")]
-    for folder in ("datasets", "models", "images", "runs", "outputs"):
-        shutil.rmtree(tmp_path / folder, ignore_errors=True)
-    for module, inputs in chain()[:3]:
-        assert runner.run(runner.by_hera(module, inputs)).code == 0
-    assert content(tmp_path) == killed
-    assert json.loads(outputs["shards"]) == ["0/1"]
-    assert int(outputs["built"]) + int(outputs["reused"]) == 9
+        assert before.items() <= finished(killed.workspace).items(), "what was finished was made again"
+    assert content(killed.workspace) == content(once.workspace)
+    assert not [path for path in killed.workspace.glob("[dm]*/.*") if path.suffix != ".lock"]
+    before = finished(killed.workspace)
+    enter(killed, monkeypatch)
+    for module, inputs in chain():
+        if input_of(module).REPLAYED:
+            assert "done before" in module.run(input_of(module).model_validate(inputs)).result
+    assert finished(killed.workspace) == before
 
 
 def preflight_inputs(**changes: Any) -> dict[str, Any]:
@@ -167,27 +234,53 @@ def test_evaluation_without_training_says_so(runner: Any) -> None:
     assert ended.err == "evaluate: training of run try has not ended: run the step train first\n"
 
 
-@contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A file system of that size; needs the right to mount."""
-    folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True)
-    if made.returncode:
-        pytest.skip("this machine lets nobody mount")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+LARGE = 256 << 10
+"""Bytes of a disk that a step fills with its first large file, where a smaller one would end it earlier."""
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
-def test_a_disk_that_fills_up_may_pass_and_leaves_nothing_half_done(runner: Any, tmp_path: Path) -> None:
-    inputs = {"run_id": "r", "data": DATA | {"train": 64}, "shards": 1}
-    with small_disk(tmp_path / "disk", "256k") as disk:
-        command = runner.by_hand("steps.download_data", inputs)
-        environment = runner.environment() | {"AGENTIC_WORKSPACE": str(disk)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 75, done.stderr
-        assert "space" in done.stderr.splitlines()[-1]
-        assert not list((disk / "runs/r").glob("done/*.json"))
-        assert not (disk / "datasets/repair").exists()
+def run_on_small_disk(runner: Any, size_bytes: int, module: Any, inputs: Mapping[str, Any]) -> tuple[Any, set[str]]:
+    """Run the step in a workspace on a file system of that size, made by bubblewrap without any right.
+
+    The data sets, which lie on a disk of their own, are the runner's. Gives how it ended and what it left.
+    """
+    disk, left = runner.workspace / "disk", runner.workspace / "left"
+    datasets = runner.workspace / "datasets"
+    for folder in (disk, datasets):
+        folder.mkdir(exist_ok=True)
+    mounts = ["--dev-bind", "/", "/", "--size", str(size_bytes), "--tmpfs", str(disk)]
+    if module is not download_data:
+        mounts += ["--bind", str(datasets), str(disk / "datasets")]
+    script = f"AGENTIC_WORKSPACE={disk} \"$@\"; code=$?; find {disk} -printf '%P\\n' > {left}; exit $code"
+    command = runner.by_hand(module.__name__, inputs)
+    ended = runner.run(["bwrap", *mounts, "--die-with-parent", "sh", "-c", script, "sh", *command])
+    return ended, set(left.read_text().split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("module", "size_bytes", "unfinished"),
+    [
+        (download_data, LARGE, "datasets/repair"),
+        (download_model, LARGE, "models/tiny"),
+        (build_images, 64 << 10, "images/index/*/*.json"),
+        (build_images, 110 << 10, "runs/r/done/*.json"),
+        (build_images, LARGE, "images/index/*/*.json"),
+    ],
+    ids=["data", "model", "base-image", "small-images", "large-images"],
+)
+def test_a_disk_that_fills_up_may_pass_and_leaves_nothing_half_done(
+    runner: Any, tmp_path: Path, module: Any, size_bytes: int, unfinished: str
+) -> None:
+    _, data = chain()[1]
+    if module is not download_data:
+        assert runner.run(runner.by_hand("steps.download_data", data)).code == 0
+        shutil.rmtree(tmp_path / "runs")
+        for path in (tmp_path / "datasets").glob("*/tasks/*/environment/*.py") if size_bytes == LARGE else []:
+            path.write_bytes(bytes(2 * LARGE))
+    inputs = next(given for step, given in chain() if step is module)
+    if module is download_data:
+        inputs = inputs | {"data": DATA | {"train": 64}}
+    ended, left = run_on_small_disk(runner, size_bytes, module, inputs)
+    assert ended.code == 75, ended.err
+    assert "space" in ended.err.splitlines()[-1]
+    assert "runs/r/logs" in left
+    assert not [name for name in left if fnmatch(name, "runs/r/done/*.json") or fnmatch(name, unfinished)]
