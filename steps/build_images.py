@@ -32,6 +32,8 @@ class BuildImagesInput(StepInput):
 
     data_dir: str
     """Folder of the data set."""
+    recipe_sha256: str = ""
+    """Which data set lies there: another one under the same name has other environments."""
     shard: str = Field(pattern=r"^\d+/[1-9]\d*$")
     """`0/4` is the first of four parts; tasks are dealt out in turn."""
     images: ImageSettings
