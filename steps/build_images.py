@@ -22,6 +22,8 @@ class BuildImagesInput(StepInput):
     """Which part of which tasks."""
 
     STEP: ClassVar[str] = "build-images"
+    # The data set or this machine's base may have changed since; what is there already is found, not built again.
+    REPLAYED: ClassVar[bool] = False
     EXAMPLE: ClassVar[dict[str, Any]] = {
         "run_id": "try",
         "data_dir": "datasets/repair",
@@ -32,8 +34,6 @@ class BuildImagesInput(StepInput):
 
     data_dir: str
     """Folder of the data set."""
-    recipe_sha256: str = ""
-    """Which data set lies there: another one under the same name has other environments."""
     shard: str = Field(pattern=r"^\d+/[1-9]\d*$")
     """`0/4` is the first of four parts; tasks are dealt out in turn."""
     images: ImageSettings

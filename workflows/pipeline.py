@@ -215,11 +215,7 @@ def _wire(scripts: Mapping[str, Script], settings: Settings) -> None:
         "build-images",
         ["images", "sandbox"],
         after=[data],
-        arguments={
-            "data_dir": data_dir,
-            "recipe_sha256": data.get_parameter("recipe_sha256").value,
-            "shard": "{{item}}",
-        },
+        arguments={"data_dir": data_dir, "shard": "{{item}}"},
         with_param=data.get_parameter("shards"),
     )
     launched = add("launch-cluster", ["ray", "train"], after=[images, model])

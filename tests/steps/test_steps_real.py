@@ -54,7 +54,7 @@ def test_every_input_of_a_step_is_explained(module: Any) -> None:
 
 def chain() -> list[tuple[Any, dict[str, Any]]]:
     """The steps that need no Ray, in order, each with small real inputs."""
-    shard = {"data_dir": "datasets/repair", "recipe_sha256": "", "shard": "0/1", "images": {}, "sandbox": SANDBOX}
+    shard = {"data_dir": "datasets/repair", "shard": "0/1", "images": {}, "sandbox": SANDBOX}
     return [
         (preflight, preflight_inputs(sandbox=SANDBOX)),
         (download_data, {"run_id": "r", "data": DATA, "shards": 1}),
@@ -221,8 +221,7 @@ def test_another_python_is_permanent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_step_without_what_an_earlier_one_makes_says_so(runner: Any) -> None:
-    missing = {"run_id": "r", "data_dir": "datasets/repair", "recipe_sha256": "", "shard": "0/1"}
-    missing |= {"images": {}, "sandbox": SANDBOX}
+    missing = {"run_id": "r", "data_dir": "datasets/repair", "shard": "0/1", "images": {}, "sandbox": SANDBOX}
     ended = runner.run(runner.by_hera("steps.build_images", missing))
     assert ended.code == 78
     assert ended.err.count("\n") == 1
