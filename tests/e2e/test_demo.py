@@ -46,12 +46,16 @@ class Demo:
         self.workspace = workspace
         self.run_dir = workspace / "runs" / RUN_ID
         self.output = workspace / "output.txt"
+        self.started: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "workflows/submit.py", "local", "--profile", "demo", "--run-id", RUN_ID, *SETTINGS]
         environment = os.environ | {"AGENTIC_WORKSPACE": str(self.workspace)}
         with self.output.open("wb") as output:
-            return subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output)
+            self.started.append(
+                subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output)
+            )
+        return self.started[-1]
 
     def said(self) -> str:
         return self.output.read_text()
@@ -81,7 +85,11 @@ class Demo:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     workspace = tmp_path_factory.mktemp("workspace")
-    yield Demo(workspace)
+    demo = Demo(workspace)
+    yield demo
+    for process in demo.started:
+        process.kill()
+        process.wait()
     processes.end(RUN_ID, workspace, grace_seconds=0)
 
 
