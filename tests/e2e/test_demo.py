@@ -6,6 +6,7 @@ is the number of tasks and steps and the warm start, so no gain is asserted here
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -100,6 +101,7 @@ def mounts_below(folder: Path) -> list[str]:
 def test_a_killed_step_is_tried_again_and_an_interrupted_run_leaves_nothing_running(demo: Demo) -> None:
     process = demo.start()
     demo.wait_until(process, lambda: demo.latest_checkpoint() >= 1)
+    time.sleep(random.uniform(0, 4))
     demo.kill_step("steps.train")
     demo.wait_until(process, lambda: "attempt 2" in demo.said())
     demo.wait_until(process, lambda: demo.trainers() == 1)
@@ -114,7 +116,8 @@ def test_a_killed_step_is_tried_again_and_an_interrupted_run_leaves_nothing_runn
 def test_going_on_resumes_at_the_last_checkpoint_and_ends_with_report_and_rates(demo: Demo) -> None:
     resumed_from = demo.latest_checkpoint()
     process = demo.start()
-    demo.wait_until(process, lambda: len(read_records(demo.run_dir, Phase.EVALUATE)) >= 2)
+    measured = random.randint(1, 10)
+    demo.wait_until(process, lambda: len(read_records(demo.run_dir, Phase.EVALUATE)) >= measured)
     demo.kill_step("steps.evaluate")
 
     assert process.wait(900) == 0, demo.said()
