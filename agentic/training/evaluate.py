@@ -66,7 +66,7 @@ async def evaluate(job: TrainJob, summary: TrainSummary, on_progress: OnProgress
     started = time.monotonic()
     claim(job)
     tasks = held_out_tasks(job)
-    before = first_validation(job, tasks)
+    before = first_validation(job.run_dir, tasks)
     if before is None:
         on_progress(0, len(tasks), "the starting policy, since no validation before training is recorded")
         before = await _measure(job, job.model_dir, 0, "base", tasks, on_progress)
@@ -89,11 +89,11 @@ def held_out_tasks(job: TrainJob) -> list[EvaluationTask]:
     return [EvaluationTask(task, held_out.split) for held_out in job.held_out() for task in held_out.tasks]
 
 
-def first_validation(job: TrainJob, tasks: Iterable[EvaluationTask]) -> list[RolloutRecord] | None:
+def first_validation(run_dir: Path, tasks: Iterable[EvaluationTask]) -> list[RolloutRecord] | None:
     """The records of the validation before training, if it has one for each task."""
     found = {
         EvaluationTask(record.task, record.split): record
-        for record in read_records(job.run_dir, Phase.VALIDATION)
+        for record in read_records(run_dir, Phase.VALIDATION)
         if record.step == 0
     }
     wanted = list(tasks)
