@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config
@@ -23,7 +24,7 @@ def create(document: Mapping[str, Any]) -> str:
     """
     metadata = document["metadata"]
     try:
-        config.load_config(**_kubeconfig())
+        _load_access()
         api = client.CustomObjectsApi()
         api.create_namespaced_custom_object(
             "argoproj.io",
@@ -45,10 +46,17 @@ def create(document: Mapping[str, Any]) -> str:
     return str(metadata["name"])
 
 
-def _kubeconfig() -> dict[str, str]:
-    """The file that kubectl would take; without one the client tries the default file, then the pod that it runs in."""
-    path = os.environ.get("KUBECONFIG")
-    return {"config_file": path} if path else {}
+def _load_access() -> None:
+    """As kubectl finds a cluster: KUBECONFIG, else the default file, else the pod that this runs in.
+
+    The client's own `load_config` tries the same, but prints about it.
+    """
+    default = Path("~/.kube/config").expanduser()
+    path = os.environ.get("KUBECONFIG") or (str(default) if default.exists() else None)
+    if path is None:
+        config.load_incluster_config()
+    else:
+        config.load_kube_config(config_file=path)
 
 
 def _refusal(error: ApiException, metadata: Mapping[str, Any]) -> CommandError | ClusterUnreachableError:

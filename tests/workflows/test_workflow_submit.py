@@ -160,9 +160,13 @@ def test_a_full_workspace_is_one_line_and_75(tmp_path: Path) -> None:
     assert done.stderr == "no space left: free disk space, then go on\n"
 
 
-def test_without_a_cluster_it_says_so_and_names_local(quick: Callable[..., Ended]) -> None:
-    ended = quick("--profile", "demo")
+@pytest.mark.parametrize("kubeconfig", ["/nonexistent", ""])
+def test_without_a_cluster_it_says_so_and_names_local(
+    quick: Callable[..., Ended], tmp_path: Path, kubeconfig: str
+) -> None:
+    ended = quick("--profile", "demo", KUBECONFIG=kubeconfig, HOME=str(tmp_path))
     assert ended.code == 75
+    assert ended.out == ""
     assert ended.err.startswith("no Kubernetes cluster can be reached")
     assert "python3 workflows/submit.py local" in ended.err
     assert ended.err.count("\n") == 1
