@@ -39,6 +39,71 @@ class Message:
     reasoning: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More of the reply's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of the reply's thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """A tool call begins; `index` counts the reply's calls from 0. Its id is made by the dialect."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """More of the arguments of a call that has begun."""
+
+    index: int
+    text: str
+
+
+type ReplyDelta = TextDelta | ReasoningDelta | CallStart | CallArguments
+"""A piece of an assistant turn while it is sampled."""
+
+
+def message_deltas(message: Message) -> list[ReplyDelta]:
+    """A whole assistant turn as deltas: thinking, text, calls."""
+    deltas: list[ReplyDelta] = []
+    if message.reasoning:
+        deltas.append(ReasoningDelta(message.reasoning))
+    if message.content:
+        deltas.append(TextDelta(message.content))
+    for index, call in enumerate(message.tool_calls):
+        deltas += [CallStart(index, call.name), CallArguments(index, call.arguments)]
+    return deltas
+
+
+def join_deltas(deltas: Iterable[ReplyDelta]) -> Message:
+    """The assistant turn that deltas put together; ids of calls are empty."""
+    text = reasoning = ""
+    calls: list[tuple[str, str]] = []
+    for delta in deltas:
+        match delta:
+            case TextDelta():
+                text += delta.text
+            case ReasoningDelta():
+                reasoning += delta.text
+            case CallStart():
+                calls.append((delta.name, ""))
+            case CallArguments():
+                name, arguments = calls[delta.index]
+                calls[delta.index] = (name, arguments + delta.text)
+    made = tuple(ToolCall("", name, arguments) for name, arguments in calls)
+    return Message("assistant", text, tool_calls=made, reasoning=reasoning or None)
+
+
 def conversation_keys(messages: Sequence[Message], tools: Sequence[Json] | None) -> list[str]:
     """The key of each non-empty prefix of `messages`, in order."""
     keys = []

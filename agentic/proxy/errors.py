@@ -11,6 +11,7 @@
     │   └── GenerationFailed      502: the engine failed or gave no tokens; SDKs retry it
     ├── SessionConflict           the same session id opened again with another specification
     ├── EngineError               what an engine raises; the edge turns it into GenerationFailed
+    │   └── EngineRefused         it will never do this (constraint, prompt too long): InvalidRequest or ContextOverflow
     ├── RendererError             this tokenizer or template cannot be rendered exactly
     ├── JournalError              a record cannot be written or is not what it should be
     └── ControlError              the control plane answered with a failure (raised by ControlClient)
@@ -88,6 +89,14 @@ class SessionConflict(ProxyError):
 
 class EngineError(ProxyError):
     """The engine is unreachable, refused the prompt, or answered out of contract."""
+
+
+class EngineRefused(EngineError):
+    """The engine understood the request and will not do it however often it is asked."""
+
+    def __init__(self, message: str, is_context_overflow: bool = False) -> None:
+        super().__init__(message)
+        self.is_context_overflow = is_context_overflow
 
 
 class RendererError(ProxyError):

@@ -265,9 +265,9 @@ class Gateway:
         node = graph.nodes[call.node]
         message = self._renderer.parse(node.ids, request.callable_tools)
         name = hashlib.sha256(f"{spec.session_id}/{call.number}".encode()).hexdigest()[:32]
-        calls = [replace(c, id=f"chatcmpl-tool-{name[:24]}-{n}") for n, c in enumerate(message.tool_calls)]
+        calls = [replace(call, id="") for call in message.tool_calls]
         return CallReply(
-            reply_id=f"chatcmpl-{name}",
+            reply_id=name,
             created=int(call.at),
             model=spec.model,
             message=replace(message, tool_calls=tuple(calls)),

@@ -7,6 +7,7 @@ Invariants (numbers of docs/architecture.md):
 """
 
 import re
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -34,6 +35,10 @@ class CallSampling(Sampling):
 
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end a turn; the one that did is part of the sampled ids."""
+    constraint: dict[str, Any] | None = None
+    """What the reply is held to, in vLLM's terms of structured outputs: exactly one of `{"json": schema}`,
+    `{"json_object": true}`, `{"regex": pattern}`, `{"grammar": text}`, `{"structural_tag": text}`. An engine that
+    cannot do it raises EngineRefused."""
 
 
 class SessionSpec(BaseModel):

@@ -15,7 +15,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from pydantic import BaseModel, ValidationError
 
-from .dialects import chat
+from .conversation import message_deltas
+from .dialects import make_dialects
+from .dialects.base import DeltaChunk, ReplyHead
 from .errors import InvalidRequest, JournalError, RequestRefused, SessionConflict, Unauthorized
 from .gateway import Gateway
 from .keys import SessionKeys
@@ -33,6 +35,7 @@ class AgentPlane:
         self._gateway = gateway
         self._keys = keys
         self._renderer = renderer
+        self._chat = make_dialects()[0]
 
     def app(self, max_body_bytes: int) -> web.Application:
         """The aiohttp application."""
@@ -47,19 +50,24 @@ class AgentPlane:
         """One assistant turn; the reply counts as received once it is written whole."""
         session_id = self._session(http)
         body = await http.read()
-        request = chat.parse_body(body)
-        call = chat.to_call(request)
+        request = self._chat.parse(body)
+        call = self._chat.to_call(request)
         async with self._gateway.call(session_id, arrival(http, body), call) as reply:
             if request.stream:
                 response = web.StreamResponse(
                     headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
                 )
                 await response.prepare(http)
-                for event in chat.reply_events(request, reply, self._renderer.token_text):
+                head = ReplyHead(reply.reply_id, reply.created, reply.model, reply.prompt_ids)
+                writer = self._chat.writer(request, head, self._renderer.token_text)
+                chunk = DeltaChunk(
+                    tuple(message_deltas(reply.message)), tuple(reply.completion_ids), tuple(reply.logprobs)
+                )
+                for event in (*writer.begin(), *writer.delta(chunk), *writer.end(reply)):
                     await response.write(event.encode())
                 await response.write_eof()
                 return response
-            plain = web.json_response(chat.reply_body(request, reply, self._renderer.token_text))
+            plain = web.json_response(self._chat.reply_body(request, reply, self._renderer.token_text))
             await plain.prepare(http)
             await plain.write_eof()
             return plain

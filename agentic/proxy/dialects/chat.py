@@ -7,14 +7,16 @@ prefilled turns, images.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..conversation import Json, Message, ToolCall
-from ..errors import InvalidRequest
-from .base import CallReply, CallRequest
+from ..conversation import CallArguments, CallStart, Json, Message, ReasoningDelta, ReplyDelta, TextDelta, ToolCall
+from ..errors import InvalidRequest, RequestRefused
+from .base import CallReply, CallRequest, DeltaChunk, ReplyHead, TokenText, tool_call_id
+
+CALL_ID_PREFIX = "chatcmpl-tool-"
 
 NEUTRAL: dict[str, object] = {
     "presence_penalty": 0,
@@ -103,9 +105,10 @@ def to_call(request: ChatRequest) -> CallRequest:
     )
 
 
-def reply_body(request: ChatRequest, reply: CallReply, token_text: Callable[[int], str]) -> Json:
+def reply_body(request: ChatRequest, reply: CallReply, token_text: TokenText) -> Json:
     """The reply as one JSON object."""
     ids = request.return_token_ids
+    logprobs = _logprobs(reply.completion_ids, reply.logprobs, token_text) if request.logprobs else None
     message = {
         "role": "assistant",
         "content": _content(reply.message),
@@ -113,7 +116,7 @@ def reply_body(request: ChatRequest, reply: CallReply, token_text: Callable[[int
         "annotations": None,
         "audio": None,
         "function_call": None,
-        "tool_calls": _tool_calls(reply.message),
+        "tool_calls": _tool_calls(reply),
         "reasoning": reply.message.reasoning,
     }
     if not message["tool_calls"]:
@@ -121,14 +124,14 @@ def reply_body(request: ChatRequest, reply: CallReply, token_text: Callable[[int
     choice = {
         "index": 0,
         "message": message,
-        "logprobs": _logprobs(request, reply, token_text),
+        "logprobs": logprobs,
         "finish_reason": _finish_reason(reply),
         "stop_reason": reply.stop_reason,
         "token_ids": list(reply.completion_ids) if ids else None,
         "routed_experts": None,
     }
     return {
-        "id": reply.reply_id,
+        "id": f"chatcmpl-{reply.reply_id}",
         "object": "chat.completion",
         "created": reply.created,
         "model": reply.model,
@@ -143,26 +146,111 @@ def reply_body(request: ChatRequest, reply: CallReply, token_text: Callable[[int
     }
 
 
-def reply_events(request: ChatRequest, reply: CallReply, token_text: Callable[[int], str]) -> Iterator[str]:
-    """The reply as server-sent events: role, text, tool calls, end, and usage if asked for."""
-    head = {"id": reply.reply_id, "object": "chat.completion.chunk", "created": reply.created, "model": reply.model}
-    opening: Json = {"role": "assistant", "content": ""}
-    yield _event(head | {"choices": [_delta(opening)]})
-    text = {"reasoning": reply.message.reasoning, "content": _content(reply.message)}
-    shown = {name: value for name, value in text.items() if value}
-    if shown or request.logprobs:
-        yield _event(head | {"choices": [_delta(shown, _logprobs(request, reply, token_text))]})
-    calls = _tool_calls(reply.message)
-    if calls:
-        numbered = [{"index": number} | call for number, call in enumerate(calls)]
-        yield _event(head | {"choices": [_delta({"tool_calls": numbered})]})
-    end = _delta({}) | {"finish_reason": _finish_reason(reply), "stop_reason": reply.stop_reason}
-    if request.return_token_ids:
-        end |= {"token_ids": list(reply.completion_ids)}
-    yield _event(head | {"choices": [end]})
-    if request.stream_options is not None and request.stream_options.include_usage:
-        yield _event(head | {"choices": [], "usage": _usage(reply)})
-    yield "data: [DONE]\n\n"
+class ChatWriter:
+    """Streams one reply as chat.completion.chunk events."""
+
+    def __init__(self, request: ChatRequest, head: ReplyHead, token_text: TokenText) -> None:
+        self._request = request
+        self._token_text = token_text
+        self._head = head
+        self._fields = {
+            "id": f"chatcmpl-{head.reply_id}",
+            "object": "chat.completion.chunk",
+            "created": head.created,
+            "model": head.model,
+        }
+
+    def begin(self) -> Iterable[str]:
+        """The role."""
+        opening: Json = {"role": "assistant", "content": ""}
+        yield self._event([_delta(opening)])
+
+    def delta(self, chunk: DeltaChunk) -> Iterable[str]:
+        """One event for each delta; logprobs, if asked for, ride on the first."""
+        shown = [self._shown(delta) for delta in chunk.deltas]
+        logprobs = self._logprobs(chunk)
+        if logprobs is not None and not shown:
+            shown = [{}]
+        for number, fields in enumerate(shown):
+            yield self._event([_delta(fields, logprobs if number == 0 else None)])
+
+    def end(self, reply: CallReply) -> Iterable[str]:
+        """Why it ended, usage if asked for, and the end mark."""
+        end = _delta({}) | {"finish_reason": _finish_reason(reply), "stop_reason": reply.stop_reason}
+        if self._request.return_token_ids:
+            end |= {"token_ids": list(reply.completion_ids)}
+        yield self._event([end])
+        options = self._request.stream_options
+        if options is not None and options.include_usage:
+            yield _event(self._fields | {"choices": [], "usage": _usage(reply)})
+        yield "data: [DONE]\n\n"
+
+    def fail(self, error: RequestRefused) -> Iterable[str]:
+        """The error as an event, as vLLM sends it."""
+        yield _event(error_body(error))
+        yield "data: [DONE]\n\n"
+
+    def _event(self, choices: list[Json]) -> str:
+        return _event(self._fields | {"choices": choices})
+
+    def _shown(self, delta: ReplyDelta) -> Json:
+        match delta:
+            case TextDelta():
+                return {"content": delta.text}
+            case ReasoningDelta():
+                return {"reasoning": delta.text}
+            case CallStart():
+                call_id = tool_call_id(CALL_ID_PREFIX, self._head.reply_id, delta.index)
+                function = {"name": delta.name, "arguments": ""}
+                return {"tool_calls": [{"index": delta.index, "id": call_id, "type": "function", "function": function}]}
+            case CallArguments():
+                return {"tool_calls": [{"index": delta.index, "function": {"arguments": delta.text}}]}
+
+    def _logprobs(self, chunk: DeltaChunk) -> Json | None:
+        if not self._request.logprobs or not chunk.ids:
+            return None
+        return _logprobs(chunk.ids, chunk.logprobs, self._token_text)
+
+
+class ChatDialect:
+    """The dialect of `/v1/chat/completions`."""
+
+    name = "chat"
+    path = "/chat/completions"
+    count_path: str | None = None
+
+    def parse(self, body: bytes) -> ChatRequest:
+        """See parse_body."""
+        return parse_body(body)
+
+    def to_call(self, request: ChatRequest) -> CallRequest:
+        """See to_call."""
+        return to_call(request)
+
+    def is_streamed(self, request: ChatRequest) -> bool:
+        """`stream`."""
+        return bool(request.stream)
+
+    def reply_body(self, request: ChatRequest, reply: CallReply, token_text: TokenText) -> Json:
+        """See reply_body."""
+        return reply_body(request, reply, token_text)
+
+    def writer(self, request: ChatRequest, head: ReplyHead, token_text: TokenText) -> ChatWriter:
+        """A ChatWriter."""
+        return ChatWriter(request, head, token_text)
+
+    def count_body(self, tokens: int) -> Json:
+        """In the words of usage."""
+        return {"prompt_tokens": tokens}
+
+    def error_body(self, error: RequestRefused) -> Json:
+        """See error_body."""
+        return error_body(error)
+
+
+def error_body(error: RequestRefused) -> Json:
+    """An error as OpenAI sends it."""
+    return {"error": {"message": str(error), "type": error.kind, "param": error.param, "code": error.code}}
 
 
 def _refuse_unsupported(request: ChatRequest) -> None:
@@ -224,10 +312,14 @@ def _content(message: Message) -> str | None:
     return (message.content or None) if message.tool_calls or message.reasoning else message.content
 
 
-def _tool_calls(message: Message) -> list[Json]:
+def _tool_calls(reply: CallReply) -> list[Json]:
     return [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in message.tool_calls
+        {
+            "id": tool_call_id(CALL_ID_PREFIX, reply.reply_id, index),
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for index, call in enumerate(reply.message.tool_calls)
     ]
 
 
@@ -245,11 +337,9 @@ def _usage(reply: CallReply) -> Json:
     }
 
 
-def _logprobs(request: ChatRequest, reply: CallReply, token_text: Callable[[int], str]) -> Json | None:
-    if not request.logprobs:
-        return None
+def _logprobs(ids: Sequence[int], logprobs: Sequence[float], token_text: TokenText) -> Json:
     content = []
-    for token_id, logprob in zip(reply.completion_ids, reply.logprobs, strict=True):
+    for token_id, logprob in zip(ids, logprobs, strict=True):
         text = token_text(token_id)
         content.append({"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []})
     return {"content": content}

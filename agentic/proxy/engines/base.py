@@ -19,7 +19,8 @@ class Chunk:
     version: int
     """Policy version that sampled these tokens; never lower than that of an earlier chunk."""
     finish: Finish | None = None
-    """Set on the last chunk. "abort": the engine gave up, what came is kept with mask 0."""
+    """Set on the last chunk. "abort": interrupted, by `abort` or for a change of weights; the gateway asks for the rest
+    with the tokens so far as part of the prompt, once sampling may go on."""
     stop_reason: int | str | None = None
     """As vLLM reports it: the stop token other than the model's own end token."""
 
@@ -31,12 +32,18 @@ class Engine(Protocol):
         """Sample after `prompt_ids`; a repeat samples anew.
 
         `request_id` is `<session>/<call>`, unique for each call, so that an engine with several servers can keep a
-        session on one. Raises EngineError; closing or cancelling the iterator gives the generation up.
+        session on one. The rest of an interrupted generation comes with the same id. Raises EngineError, and
+        EngineRefused for what it will never do; closing or cancelling the iterator gives the generation up.
         """
         ...
 
     async def abort(self, request_id: str) -> None:
         """Stop working on a request as soon as possible; harmless if it is finished or unknown."""
+        ...
+
+    def use_version(self, version: int) -> None:
+        """The weights are of this version from now on: what is generated later carries it, unless the engine itself
+        says a version with its tokens. Called while no generation runs; never with a lower version than before."""
         ...
 
     async def close(self) -> None:

@@ -48,6 +48,7 @@ class ScriptedEngine:
         self.received: list[Received] = []
         self.aborted: list[str] = []
         self.closed = False
+        self._version = 0
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: CallSampling, request_id: str
@@ -65,13 +66,18 @@ class ScriptedEngine:
                 raise EngineError(f"scripted failure after {number} chunks")
             last = start + size >= len(ids)
             end = start + size
-            yield Chunk(ids[start:end], logprobs[start:end], reply.version, finish if last else None)
+            version = max(reply.version, self._version)
+            yield Chunk(ids[start:end], logprobs[start:end], version, finish if last else None)
         if not ids:
             raise EngineError("the script gives no tokens")
 
     async def abort(self, request_id: str) -> None:
         """Note the request."""
         self.aborted.append(request_id)
+
+    def use_version(self, version: int) -> None:
+        """Later chunks carry at least this version."""
+        self._version = version
 
     async def close(self) -> None:
         """Note the closing."""

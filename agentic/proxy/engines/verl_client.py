@@ -55,6 +55,9 @@ class VerlClientEngine:
     async def abort(self, request_id: str) -> None:
         """Nothing: verl's client cannot abort one request, so its server finishes it and nobody reads the result."""
 
+    def use_version(self, version: int) -> None:
+        """Nothing: verl says the step with its tokens."""
+
     async def close(self) -> None:
         """Nothing: the client belongs to verl."""
 

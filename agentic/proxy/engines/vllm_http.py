@@ -59,6 +59,10 @@ class VllmHttpEngine:
     async def abort(self, request_id: str) -> None:
         """Nothing to do: the connection of a generation that was given up is closed."""
 
+    def use_version(self, version: int) -> None:
+        """The server holds these weights now."""
+        self._version = version
+
     async def close(self) -> None:
         """Close connections."""
         if self._session is not None:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from .base import HeldTurn, Renderer
+from .base import HeldTurn, Renderer, ReplyParser
 
-__all__ = ["HeldTurn", "Renderer", "make_renderer"]
+__all__ = ["HeldTurn", "Renderer", "ReplyParser", "make_renderer"]
 
 
 def make_renderer(tokenizer_or_path: Any) -> Renderer:

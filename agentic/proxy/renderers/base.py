@@ -5,11 +5,11 @@ arguments give equal ids, and repeating a call is harmless. They raise InvalidRe
 refuses, and never block on I/O.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..conversation import Json, Message
+from ..conversation import Json, Message, ReplyDelta, message_deltas
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,39 @@ class HeldTurn:
     """The sampled turn, with the token that ended it, if one did."""
     messages: int
     """How many of the request's messages these tokens stand for; the last of them is the sampled one."""
+
+
+class ReplyParser(Protocol):
+    """Parses one sampled turn while it is sampled. Fed once, from the first id to the last.
+
+    Invariant: all deltas put together (`join_deltas`) are what `Renderer.parse` gives for all ids, ids of calls apart.
+    So nothing is given out that a later id can take back: a beginning that may become a tool call is held.
+    """
+
+    def feed(self, ids: Sequence[int]) -> list[ReplyDelta]:
+        """What is certain after these ids too."""
+        ...
+
+    def finish(self) -> list[ReplyDelta]:
+        """The rest, when sampling has ended; nothing is fed afterwards."""
+        ...
+
+
+class WholeReplyParser:
+    """Gives everything at the end: right for every renderer, at the price of streaming."""
+
+    def __init__(self, parse: Callable[[Sequence[int]], Message]) -> None:
+        self._parse = parse
+        self._ids: list[int] = []
+
+    def feed(self, ids: Sequence[int]) -> list[ReplyDelta]:
+        """Keep the ids."""
+        self._ids.extend(ids)
+        return []
+
+    def finish(self) -> list[ReplyDelta]:
+        """Parse them."""
+        return message_deltas(self._parse(self._ids))
 
 
 class Renderer(Protocol):
@@ -50,4 +83,25 @@ class Renderer(Protocol):
 
     def token_text(self, token_id: int) -> str:
         """One token as text, for clients that ask for logprobs."""
+        ...
+
+    def stream_parser(self, tools: Sequence[Json] | None) -> ReplyParser:
+        """A parser of one turn as it is sampled, with `parse(ids, tools)` as its sum."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text completion's prompt, special tokens counting as such; no template."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Plain text of ids, without special tokens, thinking and calls left as they are written."""
+        ...
+
+    def text_parser(self) -> ReplyParser:
+        """A parser that gives TextDelta only, with `decode(ids)` as its sum; for text completions."""
+        ...
+
+    def tool_constraint(self, tools: Sequence[Json], parallel: bool) -> Json | None:
+        """What makes an engine answer by a call of one of these tools (several if `parallel`), as
+        CallSampling.constraint; None if this model's form of calls cannot be forced."""
         ...

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..conversation import THINK_END, Json, Message, ToolCall, as_template_dicts
 from ..errors import RendererError
-from .base import HeldTurn
+from .base import HeldTurn, ReplyParser, WholeReplyParser
 from .jinja import ChatTemplate
 from .tokens import TextTokenizer, TokenizerFiles
 
@@ -59,6 +59,26 @@ class LibraryRenderer:
     def token_text(self, token_id: int) -> str:
         """One token as text."""
         return self._tokenizer.decode(token_id)
+
+    def stream_parser(self, tools: Sequence[Json] | None) -> ReplyParser:
+        """Gives the turn at its end."""
+        return WholeReplyParser(lambda ids: self.parse(ids, tools))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of raw text."""
+        return self._tokenizer.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Plain text."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def text_parser(self) -> ReplyParser:
+        """Gives the text at its end."""
+        return WholeReplyParser(lambda ids: Message("assistant", self.decode(ids)))
+
+    def tool_constraint(self, tools: Sequence[Json], parallel: bool) -> Json | None:
+        """None: the library does not describe the form of a call."""
+        return None
 
 
 class LibraryTokenizer:

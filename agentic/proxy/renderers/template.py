@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from ..conversation import Json, Message, as_template_dicts
 from ..errors import InvalidRequest, RendererError
-from .base import HeldTurn
+from .base import HeldTurn, ReplyParser, WholeReplyParser
 from .hermes import parse_reply
 from .jinja import ChatTemplate
 from .tokens import TextTokenizer, TokenizerFiles
@@ -75,6 +75,26 @@ class TemplateRenderer:
     def token_text(self, token_id: int) -> str:
         """One token as text."""
         return self._tokenizer.token_text(token_id)
+
+    def stream_parser(self, tools: Sequence[Json] | None) -> ReplyParser:
+        """Gives the turn at its end."""
+        return WholeReplyParser(lambda ids: self.parse(ids, tools))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of raw text."""
+        return self._tokenizer.encode_template(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Plain text."""
+        return self._tokenizer.decode(ids)
+
+    def text_parser(self) -> ReplyParser:
+        """Gives the text at its end."""
+        return WholeReplyParser(lambda ids: Message("assistant", self.decode(ids)))
+
+    def tool_constraint(self, tools: Sequence[Json], parallel: bool) -> Json | None:
+        """None: not offered for a template whose form of calls is not known."""
+        return None
 
     def _marked(self, messages: Sequence[Message], tools: Sequence[Json] | None, generate: bool) -> str:
         for message in messages:

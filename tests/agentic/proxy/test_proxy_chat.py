@@ -7,16 +7,24 @@ from typing import Any
 import pytest
 from proxy_rig import a_spec, ids_of, running, says, user
 
-from agentic.proxy.conversation import Message, ToolCall
-from agentic.proxy.dialects.base import CallReply
-from agentic.proxy.dialects.chat import parse_body, reply_body, reply_events, to_call
+from agentic.proxy.conversation import Message, ToolCall, message_deltas
+from agentic.proxy.dialects.base import CallReply, DeltaChunk, ReplyHead
+from agentic.proxy.dialects.chat import ChatWriter, parse_body, reply_body, to_call
 from agentic.proxy.errors import InvalidRequest
 
 CALL = ToolCall("call-1", "run", '{"cmd": "ls"}')
 
 
 def a_reply(message: Message) -> CallReply:
-    return CallReply("chatcmpl-1", 1, "policy", message, "stop", None, [1, 2], [65, 66], [-0.5, -0.25])
+    return CallReply("1", 1, "policy", message, "stop", None, [1, 2], [65, 66], [-0.5, -0.25])
+
+
+def streamed(request: Any, reply: CallReply) -> list[str]:
+    """The events of a reply that comes in one piece."""
+    writer = ChatWriter(request, ReplyHead(reply.reply_id, reply.created, reply.model, reply.prompt_ids), chr)
+    deltas = tuple(message_deltas(reply.message))
+    chunk = DeltaChunk(deltas, tuple(reply.completion_ids), tuple(reply.logprobs))
+    return [*writer.begin(), *writer.delta(chunk), *writer.end(reply)]
 
 
 def request_of(**fields: Any) -> Any:
@@ -69,7 +77,7 @@ def test_a_reply_with_tool_calls_ends_for_them(message: Message) -> None:
     (choice,) = reply_body(request_of(), a_reply(message), chr)["choices"]
     assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", message.content or None)
     function = {"name": "run", "arguments": '{"cmd": "ls"}'}
-    assert choice["message"]["tool_calls"] == [{"id": "call-1", "type": "function", "function": function}]
+    assert choice["message"]["tool_calls"] == [{"id": "chatcmpl-tool-10", "type": "function", "function": function}]
 
 
 @pytest.mark.e2e
@@ -80,7 +88,7 @@ def test_vllm_s_own_models_read_and_write_the_same_json(message: Message, extras
     protocol = pytest.importorskip("vllm.entrypoints.openai.chat_completion.protocol")
     body = reply_body(request_of(**extras), a_reply(message), chr)
     assert protocol.ChatCompletionResponse.model_validate(body).model_dump() == body
-    *events, _ = list(reply_events(request_of(stream=True, **extras), a_reply(message), chr))
+    *events, _ = streamed(request_of(stream=True, **extras), a_reply(message))
     for event in events:
         payload = json.loads(event.removeprefix("data: "))
         chunk = protocol.ChatCompletionStreamResponse.model_validate(payload)
@@ -90,13 +98,15 @@ def test_vllm_s_own_models_read_and_write_the_same_json(message: Message, extras
 @pytest.mark.parametrize("message", MESSAGES)
 def test_stream_events_add_up_to_the_reply(message: Message) -> None:
     request = request_of(stream=True, stream_options={"include_usage": True}, return_token_ids=True)
-    *events, end = list(reply_events(request, a_reply(message), chr))
+    *events, end = streamed(request, a_reply(message))
     assert end == "data: [DONE]\n\n"
     payloads = [json.loads(event.removeprefix("data: ")) for event in events]
     choices = [choice for payload in payloads for choice in payload["choices"]]
     assert "".join(choice["delta"].get("content") or "" for choice in choices) == message.content
     calls = [call for choice in choices for call in choice["delta"].get("tool_calls", [])]
-    assert [call["function"]["name"] for call in calls] == [call.name for call in message.tool_calls]
+    assert [call["function"]["name"] for call in calls if "id" in call] == [call.name for call in message.tool_calls]
+    arguments = "".join(call["function"]["arguments"] for call in calls)
+    assert arguments == "".join(call.arguments for call in message.tool_calls)
     assert choices[-1]["finish_reason"] == ("tool_calls" if message.tool_calls else "stop")
     assert payloads[-1]["usage"]["total_tokens"] == 4
 
