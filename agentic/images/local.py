@@ -205,7 +205,7 @@ class ImageBuilder:
             spec = SandboxSpec(
                 run_id=BUILD_RUN_ID,
                 sandbox_id=folder.name,
-                rootfs=self._store.rootfs(layers, ImageConfig(step.env, step.workdir, step.user)),
+                image=self._store.rootfs(layers, ImageConfig(step.env, step.workdir, step.user)),
                 memory_mb=self._settings.run_memory_mb,
                 writable_layer=folder,
             )

@@ -236,10 +236,11 @@ def sandboxed_runner(run_id: str, store_dir: Path, sandbox: SandboxSettings, con
     and close it there."""
     _quieten_harbor()
     from agentic.sandbox.harbor_environment import SandboxScope
+    from agentic.sandbox.images import open_images
     from agentic.sandbox.providers import make_provider, open_store
 
     store = open_store(store_dir, sandbox)
-    return TrialRunner(concurrency, SandboxScope(make_provider(sandbox, store), store, run_id))
+    return TrialRunner(concurrency, SandboxScope(make_provider(sandbox, store), open_images(sandbox, store), run_id))
 
 
 def _quieten_harbor() -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from agentic.sandbox.errors import SandboxSetupError
 from agentic.sandbox.rootfs import Rootfs
 
 TIMEOUT_EXIT_CODE = 124
@@ -47,13 +48,25 @@ class ExecResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageReference:
+    """An image in a registry, for providers whose machines pull it; its own user, folder and environment apply."""
+
+    name: str
+    """Such as `registry.example/swe-bench/astropy:1` or `...@sha256:...`."""
+
+
+SandboxImage = Rootfs | ImageReference
+"""What a sandbox starts from: a folder of this machine, or a name that other machines know."""
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxSpec:
     """What to start."""
 
     run_id: str
     sandbox_id: str
     """Unique within the run; letters, digits, `.`, `_` and `-`."""
-    rootfs: Rootfs
+    image: SandboxImage
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the image's environment for every command."""
     workdir: str | None = None
@@ -67,6 +80,26 @@ class SandboxSpec:
     for every user; the folder that holds it guards it on the host."""
     writable_layer: Path | None = None
     """An empty folder of the host that receives what is written, for image builds; None is scratch space."""
+
+    @property
+    def rootfs(self) -> Rootfs:
+        """The image, for a provider of this machine."""
+        if isinstance(self.image, ImageReference):
+            raise SandboxSetupError(
+                f"image {self.image.name} lies in a registry but this provider mounts root folders: build its images "
+                "here, or set sandbox.provider=pod"
+            )
+        return self.image
+
+    @property
+    def reference(self) -> str:
+        """The image's name, for a provider whose machines pull it."""
+        if not isinstance(self.image, ImageReference):
+            raise SandboxSetupError(
+                f"image {self.image.digest[:12]} is a root folder of this machine but this provider pulls from a "
+                "registry: push it and set sandbox.image_pattern, or set sandbox.provider=bubblewrap"
+            )
+        return self.image.name
 
 
 Command = str | Sequence[str]

@@ -4,7 +4,7 @@ Used by `EnvironmentConfig(import_path="agentic.sandbox.harbor_environment:Sandb
 kwargs are JSON (Harbor writes them into config.json): `sockets` maps host sockets to paths inside. The live parts that
 trials share, come from the scope that a trial is created and run in:
 
-    with sandbox_scope(SandboxScope(provider, store, run_id)):
+    with sandbox_scope(SandboxScope(provider, images, run_id)):
         trial = await Trial.create(config)
         result = await trial.run()
 
@@ -27,10 +27,9 @@ from harbor.environments.capabilities import EnvironmentCapabilities, Environmen
 from harbor.environments.definition import require_agent_environment_definition
 from harbor.models.trial.config import ResourceMode
 
-from agentic.sandbox.base import Sandbox, SandboxProvider, SandboxSpec
-from agentic.sandbox.base_folder import BASE_IMAGE
-from agentic.sandbox.errors import ImageMissingError, SandboxLostError, SandboxSetupError
-from agentic.sandbox.rootfs import Rootfs, RootfsStore
+from agentic.sandbox.base import Sandbox, SandboxImage, SandboxProvider, SandboxSpec
+from agentic.sandbox.errors import SandboxLostError, SandboxSetupError
+from agentic.sandbox.images import ImageSource
 
 IMPORT_PATH = "agentic.sandbox.harbor_environment:SandboxEnvironment"
 
@@ -40,7 +39,7 @@ class SandboxScope:
     """What the trials of a process share."""
 
     provider: SandboxProvider
-    store: RootfsStore
+    images: ImageSource
     run_id: str
 
 
@@ -88,16 +87,9 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
     def _validate_definition(self) -> None:
         require_agent_environment_definition(self.environment_dir, docker_image=self.task_env_config.docker_image)
 
-    def _find_image(self) -> Rootfs:
-        store = self._scope.store
-        if not (self.environment_dir / "Dockerfile").exists() and self.task_env_config.docker_image == BASE_IMAGE:
-            return store.ensure_base()
-        rootfs = store.lookup(self.environment_dir)
-        if rootfs is None:
-            raise ImageMissingError(
-                f"no image for the environment of task {self.environment_name} in {store.root}: run build_images"
-            )
-        return rootfs
+    def _find_image(self) -> SandboxImage:
+        image = self.task_env_config.docker_image
+        return self._scope.images.find(self.environment_name, self.environment_dir, image)
 
     @override
     async def start(self, force_build: bool) -> None:
@@ -106,7 +98,7 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
         spec = SandboxSpec(
             run_id=self._scope.run_id,
             sandbox_id=make_sandbox_id(self.session_id),
-            rootfs=self._find_image(),
+            image=self._find_image(),
             env=self._startup_env(),
             workdir=self.task_env_config.workdir,
             memory_mb=memory_mb,

@@ -4,6 +4,7 @@ One model for each provider, chosen by `provider`. Limits are per sandbox; they 
 far more sandboxes can run than memory divided by the limit, as long as few of them use theirs at once.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -93,6 +94,164 @@ class UnsafeProcessSandbox(SandboxLimits):
     provider: Literal["unsafe-process"] = "unsafe-process"
 
 
+class SandboxOwner(Settings):
+    """An object of the cluster that everything of a run ends with, such as its Workflow."""
+
+    api_version: str
+    """Such as `argoproj.io/v1alpha1`."""
+    kind: str
+    """Such as `Workflow`."""
+    name: str
+    """Name of the object, in the sandboxes' namespace."""
+    uid: str
+    """Its uid."""
+
+
+class KubeSandbox(SandboxLimits):
+    """What every provider on Kubernetes has in common. Reached by KUBECONFIG, or from within by the pod's account."""
+
+    namespace: str | None = None
+    """Where sandboxes live; None is the namespace of the kubeconfig's context, or of the pod that we run in."""
+    base_image: str = "agentic-rl/sandbox:0.1.0"
+    """What warm sandboxes start from and the probe runs in; tasks that name `agentic/base:local` get it too."""
+    image_pattern: str | None = None
+    """Name of a task's image, with `{task}` and `{environment}` (hash of its environment folder); None takes only tasks
+    that name an image themselves."""
+    image_pull_secrets: tuple[str, ...] = ()
+    """Names of the Secrets for private registries."""
+    runtime_class: str | None = None
+    """RuntimeClass such as `gvisor` or `kata`; None is the node's default."""
+    read_only_root: bool = False
+    """Refuse writes but below `writable_paths`; for tasks that work there only."""
+    writable_paths: tuple[str, ...] = ("/tmp", "/logs")
+    """Folders with space of their own, which start empty and count against `scratch_mb`."""
+    scratch_mb: int = Field(2048, ge=16)
+    """Disk that a sandbox may write, in MiB; one that writes more is evicted, and lost."""
+    request_memory_mb: int = Field(128, ge=4)
+    """Memory set aside on a node for each sandbox, in MiB; at most `memory_mb`."""
+    request_cpus: float = Field(0.05, gt=0)
+    """CPUs set aside on a node for each sandbox; at most `cpus`."""
+    node_selector: Mapping[str, str] = {}
+    """Labels of the nodes that sandboxes may run on."""
+    tolerations: tuple[Mapping[str, str], ...] = ()
+    """Taints of nodes that sandboxes may run on, as in a pod's spec."""
+    priority_class: str | None = None
+    """PriorityClass of sandboxes; below that of the trainer."""
+    proxy_selector: Mapping[str, str] = {"ray.io/node-type": "head"}
+    """Labels of the pods that sandboxes may talk to: those that serve the proxy's agent plane."""
+    proxy_port: int | None = Field(None, ge=1, le=65535)
+    """The only port there; None lets sandboxes reach nothing at all."""
+    lease_seconds: int = Field(5400, ge=60)
+    """A sandbox ends so long after it was taken or its lease was last renewed, whatever became of us. Longer than
+    `rollout.deadline_seconds`; checked at load."""
+    renew_seconds: float = Field(60.0, gt=0)
+    """How often leases are renewed while in use; an owner that missed three is taken for dead."""
+    start_timeout_seconds: float = Field(600.0, gt=0)
+    """For a sandbox to run: waiting for a node, a quota, or an image."""
+    unpullable_seconds: float = Field(120.0, gt=0)
+    """How long an image may fail to be pulled before the sandbox is given up."""
+    starts_per_node: int = Field(4, ge=1)
+    """Sandboxes that may start at once for each schedulable node; with `start_concurrency` the upper bound."""
+    request_attempts: int = Field(6, ge=1)
+    """How often a call is made that the API server refuses for the moment (429, 5xx, time-out)."""
+    owner: SandboxOwner | None = None
+    """What the run's objects end with besides their lease; None is nothing."""
+
+    @model_validator(mode="after")
+    def _requests_fit(self) -> Self:
+        for name, request, limit in (
+            ("memory_mb", self.request_memory_mb, self.memory_mb),
+            ("cpus", self.request_cpus, self.cpus),
+        ):
+            if request > limit:
+                raise ValueError(
+                    f"sandbox.request_{name} is {request} but sandbox.{name} is {limit}: lower the first or raise the "
+                    "second"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _lease_outlives_renewals(self) -> Self:
+        if self.renew_seconds * 3 > self.lease_seconds:
+            raise ValueError(
+                f"sandbox.renew_seconds is {self.renew_seconds:g} but sandbox.lease_seconds is {self.lease_seconds}: "
+                "a lease has to survive three missed renewals, raise it or renew more often"
+            )
+        return self
+
+
+class PodSandbox(KubeSandbox):
+    """One plain pod for each sandbox."""
+
+    provider: Literal["pod"] = "pod"
+    prefetch: bool = True
+    """Pull images that are asked for in advance onto the nodes."""
+
+
+class PoolSettings(Settings):
+    """How many warm sandboxes wait."""
+
+    by: Literal["class", "task"] = "class"
+    """`class`: one pool for all tasks of the same resources, which take their image in place when they are claimed;
+    `task`: one pool named after each task, such as `astropy-astropy-12907`, of `replicas` sandboxes."""
+    replicas: int = Field(4, ge=0)
+    """Of each task's pool; `rollout.n`."""
+    minimum: int = Field(0, ge=0)
+    """Of a class' pool, when nobody asks."""
+    maximum: int = Field(64, ge=1)
+    """Of a class' pool, whatever is asked."""
+    spare: float = Field(0.25, ge=0)
+    """Part of the sandboxes in use that wait in addition, so that the next batch finds them warm."""
+    idle_seconds: float = Field(120.0, gt=0)
+    """A pool that was larger than needed for so long shrinks."""
+
+    @model_validator(mode="after")
+    def _bounds_are_ordered(self) -> Self:
+        if self.minimum > self.maximum:
+            raise ValueError(
+                f"sandbox.pool.minimum is {self.minimum} but sandbox.pool.maximum is {self.maximum}: lower the first"
+            )
+        return self
+
+
+class KruiseSandbox(KubeSandbox):
+    """OpenKruise Agents: SandboxSets as pools, one SandboxClaim for each sandbox."""
+
+    provider: Literal["kruise"] = "kruise"
+    api_group: str = "agents.kruise.io"
+    """Group of SandboxSet, SandboxClaim and Sandbox; older guides name `apps.kruise.io`."""
+    api_version: str = "v1alpha1"
+    """Version of the group."""
+    pool: PoolSettings = PoolSettings()
+    """How many warm sandboxes wait."""
+
+
+class AgentSandbox(KubeSandbox):
+    """kubernetes-sigs/agent-sandbox: a SandboxTemplate and a SandboxWarmPool for each image, a SandboxClaim for each
+    sandbox. It changes no image in place, so pools are by image."""
+
+    provider: Literal["agent-sandbox"] = "agent-sandbox"
+    api_version: str = "v1beta1"
+    """Version of `agents.x-k8s.io` and `extensions.agents.x-k8s.io`."""
+    pool: PoolSettings = PoolSettings(by="task")
+    """How many warm sandboxes wait."""
+
+    @model_validator(mode="after")
+    def _pools_are_by_image(self) -> Self:
+        if self.pool.by != "task":
+            raise ValueError(
+                "sandbox.pool.by is class but agent-sandbox changes no image in place: set sandbox.pool.by=task"
+            )
+        return self
+
+
 SandboxSettings = Annotated[
-    BubblewrapSandbox | PodmanSandbox | DockerSandbox | UnsafeProcessSandbox, Field(discriminator="provider")
+    BubblewrapSandbox
+    | PodmanSandbox
+    | DockerSandbox
+    | UnsafeProcessSandbox
+    | PodSandbox
+    | KruiseSandbox
+    | AgentSandbox,
+    Field(discriminator="provider"),
 ]

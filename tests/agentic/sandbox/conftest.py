@@ -38,7 +38,7 @@ def make_spec(store: RootfsStore, tmp_path: Path) -> MakeSpec:
     numbers = itertools.count()
 
     def make(**changes: object) -> SandboxSpec:
-        spec = {"run_id": "test", "sandbox_id": f"{tmp_path.name}-{next(numbers)}", "rootfs": store.ensure_base()}
+        spec = {"run_id": "test", "sandbox_id": f"{tmp_path.name}-{next(numbers)}", "image": store.ensure_base()}
         return SandboxSpec(**{**spec, **changes})  # type: ignore[arg-type]
 
     return make

@@ -10,6 +10,7 @@ from agentic.images.local import build_images
 from agentic.images.settings import ImageSettings
 from agentic.sandbox.base import SandboxProvider
 from agentic.sandbox.errors import ImageMissingError, SandboxLostError, SandboxSetupError
+from agentic.sandbox.images import StoredImages
 from agentic.sandbox.local.bubblewrap import BubblewrapProvider
 from agentic.sandbox.rootfs import RootfsStore
 from agentic.sandbox.settings import BubblewrapSandbox
@@ -57,7 +58,7 @@ async def run_trial(task: Path, provider: SandboxProvider, store: RootfsStore, a
         agent=AgentConfig(name=agent),
         environment=EnvironmentConfig(import_path=IMPORT_PATH, kwargs=kwargs),
     )
-    with sandbox_scope(SandboxScope(provider, store, "harbor-test")):
+    with sandbox_scope(SandboxScope(provider, StoredImages(store), "harbor-test")):
         trial = await Trial.create(config)
         return await trial.run()
 
@@ -91,7 +92,7 @@ async def make_environment(task: Path, provider: SandboxProvider, store: RootfsS
     from agentic.sandbox.harbor_environment import SandboxEnvironment, SandboxScope, sandbox_scope
 
     await build_images([task], store, ImageSettings(), BubblewrapSandbox())
-    with sandbox_scope(SandboxScope(provider, store, "harbor-test")):
+    with sandbox_scope(SandboxScope(provider, StoredImages(store), "harbor-test")):
         return SandboxEnvironment(
             environment_dir=task / "environment",
             environment_name="calc",

@@ -1,0 +1,76 @@
+"""Which image a task's sandbox starts from: a root folder of the store, or a name in a registry.
+
+Owned here: the one place that knows how a task's environment becomes a `SandboxImage`. Nothing is built, pulled or
+checked for existence; an image that is not known raises ImageMissingError with what to do.
+"""
+
+import re
+from pathlib import Path
+from typing import Protocol
+
+from agentic.sandbox.base import ImageReference, SandboxImage
+from agentic.sandbox.base_folder import BASE_IMAGE
+from agentic.sandbox.errors import ImageMissingError
+from agentic.sandbox.rootfs import RootfsStore, environment_hash
+from agentic.sandbox.settings import KubeSandbox, SandboxSettings
+
+
+class ImageSource(Protocol):
+    """Where the images of tasks come from."""
+
+    def find(self, task: str, environment_dir: Path, docker_image: str | None) -> SandboxImage:
+        """The image of a task with this environment folder, or with the image that it names itself."""
+        ...
+
+
+class StoredImages:
+    """Root folders of this machine."""
+
+    def __init__(self, store: RootfsStore) -> None:
+        self._store = store
+
+    def find(self, task: str, environment_dir: Path, docker_image: str | None) -> SandboxImage:
+        """See `ImageSource.find`."""
+        if docker_image == BASE_IMAGE and not has_recipe(environment_dir):
+            return self._store.ensure_base()
+        rootfs = self._store.lookup(environment_dir)
+        if rootfs is None:
+            raise ImageMissingError(
+                f"no image for the environment of task {task} in {self._store.root}: run build_images"
+            )
+        return rootfs
+
+
+class RegistryImages:
+    """Names that the cluster's nodes pull."""
+
+    def __init__(self, settings: KubeSandbox) -> None:
+        self._settings = settings
+
+    def find(self, task: str, environment_dir: Path, docker_image: str | None) -> SandboxImage:
+        """See `ImageSource.find`."""
+        if docker_image is not None and not has_recipe(environment_dir):
+            return ImageReference(self._settings.base_image if docker_image == BASE_IMAGE else docker_image)
+        if self._settings.image_pattern is None:
+            raise ImageMissingError(
+                f"task {task} names no image but brings a Dockerfile: set sandbox.image_pattern to where its image is, "
+                "such as registry.example/tasks/{task}:{environment}"
+            )
+        environment = environment_hash(environment_dir)
+        return ImageReference(
+            self._settings.image_pattern.format(task=repository_name(task), environment=environment[:32])
+        )
+
+
+def has_recipe(environment_dir: Path) -> bool:
+    return (environment_dir / "Dockerfile").exists()
+
+
+def repository_name(task: str) -> str:
+    """A task's name as part of a repository's: lower case, digits and single separators."""
+    return re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-") or "task"
+
+
+def open_images(settings: SandboxSettings, store: RootfsStore) -> ImageSource:
+    """The images for sandboxes of these settings."""
+    return RegistryImages(settings) if isinstance(settings, KubeSandbox) else StoredImages(store)
