@@ -8,7 +8,8 @@
     │   ├── SessionSealed         410: nothing commits after seal (410, since SDKs retry 409)
     │   ├── ContextOverflow       400 context_length_exceeded: no room left in the session's budget
     │   ├── CallLimitReached      400: the session's number of calls is used up
-    │   └── GenerationFailed      502: the engine failed or gave no tokens; SDKs retry it
+    │   ├── GenerationFailed      502: the engine failed or gave no tokens; SDKs retry it
+    │   └── WorkerUnavailable     503: the process of a fleet that owns the session is being restarted; SDKs retry it
     ├── SessionConflict           the same session id opened again with another specification
     ├── EngineError               what an engine raises; the edge turns it into GenerationFailed
     │   └── EngineRefused         it will never do this (constraint, prompt too long): InvalidRequest or ContextOverflow
@@ -81,6 +82,15 @@ class GenerationFailed(RequestRefused):
     status = 502
     code = "generation_failed"
     kind = "server_error"
+
+
+class WorkerUnavailable(RequestRefused):
+    """The process that owns the session does not answer; it is being restarted."""
+
+    status = 503
+    code = "worker_unavailable"
+    kind = "server_error"
+    retry_after_seconds = 1
 
 
 class SessionConflict(ProxyError):

@@ -24,3 +24,8 @@ class SessionKeys:
     def _code(self, session_id: str) -> str:
         text = session_id.encode("utf-8", "replace")
         return hmac.new(self._secret, text, hashlib.sha256).hexdigest()
+
+
+def session_of_key(key: str) -> str | None:
+    """The session that a key names, unchecked: enough to find who can check it."""
+    return key.rpartition(".")[0] or None

@@ -5,9 +5,12 @@ The same calls (`open`, `seal`, `drop`) exist here for code in the process and o
 
 import secrets
 import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from .engines.base import Engine
 from .errors import ProxyError
@@ -23,6 +26,23 @@ GRACE_SECONDS = 1.0
 """How long open connections may take to end when the server stops; generations are aborted before."""
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What makes a server one worker of a fleet: sockets that are bound already, and what comes before its handlers."""
+
+    agent_url: str
+    control_url: str
+    secret: bytes
+    """Of the sessions' keys."""
+    agent_sockets: Sequence[socket.socket]
+    control_sockets: Sequence[socket.socket]
+    agent_middleware: Middleware
+    control_middleware: Middleware
+    private_agent_socket: Path
+    """Where other workers send what is this one's; nothing comes before the handlers there."""
+    private_control_socket: Path
+
+
 class ProxyServer:
     """Serves agents and the control side; see `agentic.proxy` for what a session is."""
 
@@ -33,12 +53,14 @@ class ProxyServer:
         renderer: Renderer,
         journal: Journal | None = None,
         control_key: str | None = None,
+        share: Share | None = None,
     ) -> None:
         self._settings = settings
         self._engine = engine
         self._renderer = renderer
         self._gateway = Gateway(engine, renderer, journal or _make_journal(settings), settings.request_timeout_seconds)
-        self._keys = SessionKeys()
+        self._keys = SessionKeys(share.secret if share is not None else None)
+        self._share = share
         self._runners: list[web.AppRunner] = []
         self._agent_port: int | None = None
         self._control_port: int | None = None
@@ -48,12 +70,16 @@ class ProxyServer:
     @property
     def agent_url(self) -> str:
         """Where agents reach the proxy."""
+        if self._share is not None:
+            return self._share.agent_url
         host = self._settings.advertised_host or self._settings.host
         return f"http://{_in_url(host)}:{_started(self._agent_port)}"
 
     @property
     def control_url(self) -> str:
         """Where the control side reaches the proxy."""
+        if self._share is not None:
+            return self._share.control_url
         return f"http://{_in_url(self._settings.control_host)}:{_started(self._control_port)}"
 
     @property
@@ -65,13 +91,14 @@ class ProxyServer:
         """Recover journalled sessions and listen; nothing if started already."""
         if self._runners:
             return
-        settings = self._settings
         await self._gateway.recover()
-        agent = AgentPlane(self._gateway, self._keys, self._renderer).app(settings.max_body_bytes)
-        control = ControlPlane(self._gateway, self.control_key, self._handle).app(settings.max_body_bytes)
+        agent = AgentPlane(self._gateway, self._keys, self._renderer)
+        control = ControlPlane(self._gateway, self.control_key, self._handle)
         try:
-            self._agent_port = await self._listen(agent, settings.host, settings.port, settings.unix_socket)
-            self._control_port = await self._listen(control, settings.control_host, settings.control_port, None)
+            if self._share is None:
+                await self._listen_alone(agent, control)
+            else:
+                await self._listen_in_fleet(agent, control, self._share)
         except OSError as error:
             await self.stop()
             raise ProxyError(f"cannot listen: {error.strerror or error}: choose another port or socket path") from error
@@ -113,17 +140,42 @@ class ProxyServer:
             api_key=self._keys.key(session_id),
         )
 
-    async def _listen(self, app: web.Application, host: str, port: int, unix_socket: Path | None) -> int:
+    async def _listen_alone(self, agent: AgentPlane, control: ControlPlane) -> None:
+        settings, limit = self._settings, self._settings.max_body_bytes
+        agents, controls = await self._runner(agent.app(limit)), await self._runner(control.app(limit))
+        self._agent_port = await _listen(agents, settings.host, settings.port)
+        self._control_port = await _listen(controls, settings.control_host, settings.control_port)
+        if settings.unix_socket is not None:
+            await _listen_unix(agents, settings.unix_socket)
+
+    async def _listen_in_fleet(self, agent: AgentPlane, control: ControlPlane, share: Share) -> None:
+        limit = self._settings.max_body_bytes
+        await _listen_unix(await self._runner(agent.app(limit)), share.private_agent_socket)
+        await _listen_unix(await self._runner(control.app(limit)), share.private_control_socket)
+        agents = await self._runner(agent.app(limit, [share.agent_middleware]))
+        controls = await self._runner(control.app(limit, [share.control_middleware]))
+        for bound in share.agent_sockets:
+            await web.SockSite(agents, bound).start()
+        for bound in share.control_sockets:
+            await web.SockSite(controls, bound).start()
+
+    async def _runner(self, app: web.Application) -> web.AppRunner:
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_SECONDS)
         self._runners.append(runner)
         await runner.setup()
-        bound = socket.create_server((host, port), family=_family(host), backlog=1024)
-        await web.SockSite(runner, bound).start()
-        if unix_socket is not None:
-            if unix_socket.is_socket():
-                unix_socket.unlink()  # left by a process that was killed
-            await web.UnixSite(runner, str(unix_socket)).start()
-        return int(bound.getsockname()[1])
+        return runner
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
+    bound = socket.create_server((host, port), family=_family(host), backlog=1024)
+    await web.SockSite(runner, bound).start()
+    return int(bound.getsockname()[1])
+
+
+async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
+    if path.is_socket():
+        path.unlink()  # left by a process that was killed
+    await web.UnixSite(runner, str(path)).start()
 
 
 def _make_journal(settings: ProxySettings) -> Journal:

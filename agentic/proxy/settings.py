@@ -31,3 +31,6 @@ class ProxySettings(BaseModel):
     """Where sessions are journalled; None keeps them in memory only."""
     journal_fsync: bool = False
     """Whether a call is answered only after its record is on disk, not merely handed to the kernel."""
+    owner_wait_seconds: float = Field(5.0, ge=0)
+    """With several processes: how long a request waits for the process that owns its session while that is restarted,
+    before it is answered 503 with Retry-After."""

@@ -9,16 +9,16 @@ gateway learns it.
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 from pydantic import BaseModel, ValidationError
 
 from .conversation import message_deltas
 from .dialects import make_dialects
 from .dialects.base import DeltaChunk, ReplyHead
-from .errors import InvalidRequest, JournalError, RequestRefused, SessionConflict, Unauthorized
+from .errors import InvalidRequest, JournalError, RequestRefused, SessionConflict, Unauthorized, WorkerUnavailable
 from .gateway import Gateway
 from .keys import SessionKeys
 from .models import SessionHandle, SessionSpec
@@ -37,9 +37,9 @@ class AgentPlane:
         self._renderer = renderer
         self._chat = make_dialects()[0]
 
-    def app(self, max_body_bytes: int) -> web.Application:
-        """The aiohttp application."""
-        app = web.Application(client_max_size=max_body_bytes, middlewares=[answer_errors])
+    def app(self, max_body_bytes: int, before: Sequence[Middleware] = ()) -> web.Application:
+        """The aiohttp application; `before` comes before its handlers."""
+        app = web.Application(client_max_size=max_body_bytes, middlewares=[answer_errors, *before])
         app.router.add_get("/health", health)
         for prefix in ("", "/s/{session}"):
             app.router.add_post(f"{prefix}/v1/chat/completions", self.chat)
@@ -93,9 +93,9 @@ class ControlPlane:
         self._key = key
         self._handle = handle
 
-    def app(self, max_body_bytes: int) -> web.Application:
-        """The aiohttp application."""
-        app = web.Application(client_max_size=max_body_bytes, middlewares=[answer_errors, self._check_key])
+    def app(self, max_body_bytes: int, before: Sequence[Middleware] = ()) -> web.Application:
+        """The aiohttp application; `before` comes after the check of the key, before the handlers."""
+        app = web.Application(client_max_size=max_body_bytes, middlewares=[answer_errors, self._check_key, *before])
         app.router.add_get("/health", health)
         app.router.add_post("/sessions", self.open)
         app.router.add_get("/sessions/{session}", self.fetch)
@@ -173,7 +173,10 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     try:
         return await handler(request)
     except RequestRefused as error:
-        return error_response(error.status, error.code, error.kind, str(error), error.param)
+        response = error_response(error.status, error.code, error.kind, str(error), error.param)
+        if isinstance(error, WorkerUnavailable):
+            response.headers["Retry-After"] = str(error.retry_after_seconds)
+        return response
     except SessionConflict as error:
         return error_response(409, "session_conflict", "invalid_request_error", str(error))
     except JournalError as error:

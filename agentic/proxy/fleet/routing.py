@@ -1,0 +1,87 @@
+"""What a worker does with a request before its own handlers see it: answer it, forward it, or ask all workers.
+
+The session is read from the path, from the bearer key, or, when one is opened, from the body. Nothing is verified here:
+the owner checks the key. A forwarded request arrives on a private socket, behind which there is no routing, so it
+cannot travel on.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from ..errors import InvalidRequest
+from .forwarding import Peers, Plane
+from .merging import merge_json, merge_metrics
+from .ownership import owner_of
+
+type Merge = Callable[[list[bytes]], bytes]
+
+EVERYBODY: dict[tuple[str, str], Merge] = {
+    ("GET", "/sessions"): merge_json,
+    ("GET", "/metrics"): merge_metrics,
+    ("POST", "/pause"): merge_json,
+    ("POST", "/resume"): merge_json,
+}
+"""Control calls that concern every worker, and how their answers become one."""
+
+
+class Router:
+    """Routing of one worker."""
+
+    def __init__(self, peers: Peers, slot: int, session_of_key: Callable[[str], str | None]) -> None:
+        """`session_of_key` reads the session out of a bearer key without checking it."""
+        self._peers = peers
+        self._slot = slot
+        self._session_of_key = session_of_key
+
+    @web.middleware
+    async def agent(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """A call of an agent goes to the session's owner."""
+        session_id = request.match_info.get("session") or self._session_of_key(bearer(request))
+        return await self._route(request, handler, "agent", session_id)
+
+    @web.middleware
+    async def control(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """A control call goes to the session's owner, or to everybody."""
+        merge = EVERYBODY.get((request.method, request.path))
+        if merge is not None:
+            return await self._ask_everybody(request, merge)
+        session_id = request.match_info.get("session")
+        if (request.method, request.path) == ("POST", "/sessions"):
+            session_id = session_in(await request.read())
+        return await self._route(request, handler, "control", session_id)
+
+    async def _route(
+        self, request: web.Request, handler: Handler, plane: Plane, session_id: str | None
+    ) -> web.StreamResponse:
+        owner = self._slot if session_id is None else owner_of(session_id, self._peers.slots)
+        if owner == self._slot:
+            return await handler(request)
+        return await self._peers.forward(request, plane, owner)
+
+    async def _ask_everybody(self, http: web.Request, merge: Merge) -> web.StreamResponse:
+        answers = await asyncio.gather(*(self._peers.ask(http, "control", slot) for slot in range(self._peers.slots)))
+        bodies = [answer.body for answer in answers]
+        first = next((answer for answer in answers if answer.status != 200), answers[0])
+        body = first.body if first.status != 200 else merge(bodies)
+        return web.Response(body=body, status=first.status, headers={"Content-Type": first.content_type})
+
+
+def bearer(http: web.Request) -> str:
+    """The key that a request carries, empty if none."""
+    scheme, _, key = http.headers.get("Authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else http.headers.get("x-api-key", "")
+
+
+def session_in(body: bytes) -> str:
+    """The name of the session that a body asks to open."""
+    try:
+        found = json.loads(body)["session_id"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidRequest("session_id: is missing: name the session", "session_id") from error
+    if not isinstance(found, str):
+        raise InvalidRequest(f"session_id: {found!r} is no text: name the session", "session_id")
+    return found

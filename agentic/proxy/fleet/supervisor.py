@@ -1,0 +1,247 @@
+"""The process that holds a fleet together: binds the ports, starts the workers, and starts a dead one again.
+
+It keeps every listening socket open itself, so the connections that wait at one whose worker died are not reset. Each
+of the agent plane's sockets is accepted from by two workers: the kernel spreads connections over the sockets, and none
+of them waits for a restart.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ..engines.base import Engine
+from ..errors import ProxyError
+from ..renderers.base import Renderer
+from ..settings import ProxySettings
+from .boot import Boot, encode_boot
+from .ownership import redistribute
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 60.0
+"""How long a worker may take to recover its sessions and listen."""
+STOP_SECONDS = 8.0
+"""How long a worker may take to end when asked; it ends itself hard before that."""
+PAUSES_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0)
+"""Before the first, second, ... restart in a row of a worker that ends soon after its start."""
+STABLE_SECONDS = 10.0
+"""A worker that lived so long starts counting anew."""
+
+
+class ProxyFleet:
+    """A ProxyServer of several processes: the same ports, urls and key, with `start` and `stop` like it."""
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        make_engine: Callable[[], Engine],
+        make_renderer: Callable[[], Renderer],
+        processes: int,
+        control_key: str | None = None,
+    ) -> None:
+        if processes < 1:
+            raise ProxyError(f"processes is {processes}: use at least 1")
+        self._settings = settings
+        self._make_engine = make_engine
+        self._make_renderer = make_renderer
+        self._processes = processes
+        self._secret = secrets.token_bytes(32)
+        self._folder = Path()
+        self._agents: list[socket.socket] = []
+        self._inside: list[socket.socket] = []
+        self._control: list[socket.socket] = []
+        self._workers: list[_Worker] = []
+        self.control_key = control_key or secrets.token_urlsafe(32)
+        """Bearer token of the control plane."""
+
+    @property
+    def agent_url(self) -> str:
+        """Where agents reach the fleet."""
+        return _url(self._settings.advertised_host or self._settings.host, self._agents)
+
+    @property
+    def control_url(self) -> str:
+        """Where the control side reaches the fleet."""
+        return _url(self._settings.control_host, self._control)
+
+    @property
+    def pids(self) -> list[int]:
+        """The workers' process ids, by slot."""
+        return [worker.pid for worker in self._workers]
+
+    async def start(self) -> None:
+        """Bind, start the workers and wait until each listens; nothing if started already."""
+        if self._workers:
+            return
+        self._folder = Path(tempfile.mkdtemp(prefix="agentic-proxy-"))
+        try:
+            self._bind()
+            if self._settings.journal_directory is not None:
+                redistribute(self._settings.journal_directory, self._processes)
+            self._workers = [_Worker(self._boot(slot)) for slot in range(self._processes)]
+            await asyncio.gather(*(worker.start() for worker in self._workers))
+        except OSError as error:
+            await self.stop()
+            raise ProxyError(f"cannot listen: {error.strerror or error}: choose another port or socket path") from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End the workers, their generations aborted, and close the ports; nothing if stopped already."""
+        workers, self._workers = self._workers, []
+        await asyncio.gather(*(worker.stop() for worker in workers))
+        for bound in (*self._agents, *self._inside, *self._control):
+            bound.close()
+        self._agents, self._inside, self._control = [], [], []
+        if self._settings.unix_socket is not None:
+            self._settings.unix_socket.unlink(missing_ok=True)
+        if self._folder != Path():
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _bind(self) -> None:
+        settings, port = self._settings, self._settings.port
+        for _ in range(self._processes):
+            self._agents.append(_listen(settings.host, port, shared=self._processes > 1))
+            port = self._agents[0].getsockname()[1]
+        self._control.append(_listen(settings.control_host, settings.control_port, shared=False))
+        if settings.unix_socket is not None:
+            self._inside.append(_listen_unix(settings.unix_socket))
+
+    def _boot(self, slot: int) -> Boot:
+        following = (slot + 1) % self._processes
+        agents = [self._agents[number] for number in sorted({slot, following})]
+        return Boot(
+            slot=slot,
+            slots=self._processes,
+            folder=self._folder,
+            settings=self._settings,
+            make_engine=self._make_engine,
+            make_renderer=self._make_renderer,
+            secret=self._secret,
+            control_key=self.control_key,
+            agent_url=self.agent_url,
+            control_url=self.control_url,
+            agent_sockets=tuple(bound.fileno() for bound in (*agents, *self._inside)),
+            control_sockets=tuple(bound.fileno() for bound in self._control),
+            wait_seconds=self._settings.owner_wait_seconds,
+        )
+
+
+class _Worker:
+    """One slot's process, again and again."""
+
+    def __init__(self, boot: Boot) -> None:
+        self._boot = boot
+        self._bytes = encode_boot(boot)
+        self._process: asyncio.subprocess.Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs now, or ran last."""
+        return self._process.pid if self._process is not None else 0
+
+    async def start(self) -> None:
+        """Start the process, wait until it listens, and keep it alive from then on."""
+        await self._launch()
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """End the process."""
+        self._stopping = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+        if self._process is not None:
+            await _end(self._process)
+
+    async def _keep(self) -> None:
+        loop, failures = asyncio.get_running_loop(), 0
+        while True:
+            since = loop.time()
+            status = await self._ended()
+            failures = 0 if loop.time() - since > STABLE_SECONDS else failures + 1
+            logger.error("worker %d (pid %d) ended with %s: starting it again", self._boot.slot, self.pid, status)
+            await asyncio.sleep(PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)] if failures > 1 else 0.0)
+            try:
+                await self._launch()
+            except ProxyError as error:
+                logger.error("worker %d cannot start: %s", self._boot.slot, error)
+
+    async def _ended(self) -> int | None:
+        return await self._process.wait() if self._process is not None else None
+
+    async def _launch(self) -> None:
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "agentic.proxy.fleet.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=(*self._boot.agent_sockets, *self._boot.control_sockets),
+        )
+        if process.stdin is None or process.stdout is None:
+            raise ProxyError("a worker was started without pipes")
+        try:
+            process.stdin.write(self._bytes)
+            await process.stdin.drain()
+            line = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
+        except (TimeoutError, ConnectionError) as error:
+            await _end(process)
+            raise ProxyError(f"worker {self._boot.slot} did not start: see its log") from error
+        message = json.loads(line) if line else {"error": f"worker {self._boot.slot} ended at its start: see its log"}
+        if "error" in message:
+            await _end(process)
+            raise ProxyError(message["error"])
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_SECONDS)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _listen(host: str, port: int, shared: bool) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=1024, reuse_port=shared)
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    if path.is_socket():
+        path.unlink()  # left by a process that was killed
+    bound = socket.socket(socket.AF_UNIX)
+    bound.bind(str(path))
+    bound.listen(1024)
+    return bound
+
+
+def _url(host: str, bound: list[socket.socket]) -> str:
+    if not bound:
+        raise ProxyError("the proxy is not listening: start it first")
+    return f"http://{f'[{host}]' if ':' in host else host}:{bound[0].getsockname()[1]}"
