@@ -1,0 +1,226 @@
+"""Several proxy processes behind one port: real processes, real kills."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import fleet_parts
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from proxy_rig import a_spec, text_of, user
+
+from agentic.proxy import ControlClient, ProxyError, ProxySettings, SessionHandle, make_renderer
+from agentic.proxy.fleet import ProxyFleet
+from agentic.proxy.fleet.ownership import owner_of, redistribute, slot_directory
+
+RETRIED = (502, 503)
+
+
+@asynccontextmanager
+async def a_fleet(folder: Path, processes: int = 3, **settings: Any) -> AsyncIterator[ProxyFleet]:
+    """Started, and stopped at the end."""
+    make = partial(make_renderer, folder)
+    async with ProxyFleet(ProxySettings(**settings), fleet_parts.make_engine, make, processes) as fleet:
+        yield fleet
+
+
+class Agent:
+    """Asks turn after turn, as an SDK would: what fails on the way is asked again and says so."""
+
+    def __init__(self, handle: SessionHandle) -> None:
+        self.handle = handle
+        self.acknowledged: list[str] = []
+        self.retries = 0
+        self._messages = [user("hi")]
+
+    async def talk(self, turns: int) -> None:
+        """Whole turns, each on a connection of its own."""
+        for _ in range(turns):
+            message = await self._ask()
+            self.acknowledged.append(message["content"])
+            self._messages += [{"role": "assistant", "content": message["content"]}, user("more")]
+
+    async def _ask(self) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self.handle.api_key}"}
+        for attempt in range(100):
+            retry = {"x-stainless-retry-count": str(attempt)} if attempt else {}
+            try:
+                async with aiohttp.ClientSession() as http:
+                    url, body = f"{self.handle.base_url}/chat/completions", {"messages": self._messages}
+                    async with http.post(url, json=body, headers=headers | retry) as response:
+                        if response.status == 200:
+                            answer = await response.json()
+                            return dict(answer["choices"][0]["message"])
+                        assert response.status in RETRIED, await response.text()
+            except aiohttp.ClientError:
+                pass
+            self.retries += 1
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{self.handle.session_id} got no answer")
+
+
+async def open_agents(control: ControlClient, count: int) -> list[Agent]:
+    return [Agent(await control.open(a_spec(f"rollout-{number}"))) for number in range(count)]
+
+
+def by_owner(agents: list[Agent], slots: int) -> dict[int, list[Agent]]:
+    owners: dict[int, list[Agent]] = {}
+    for agent in agents:
+        owners.setdefault(owner_of(agent.handle.session_id, slots), []).append(agent)
+    return owners
+
+
+async def captured(control: ControlClient, agent: Agent) -> str:
+    """All text that trains, of a complete session."""
+    sealed = await control.seal(agent.handle.session_id)
+    assert sealed.complete, sealed.incomplete_reason
+    trained = [
+        token
+        for trajectory in sealed.trajectories
+        for token, mask in zip(trajectory.response_ids, trajectory.response_mask, strict=True)
+        if mask
+    ]
+    return text_of(trained)
+
+
+async def until_alive(pid: int, alive: bool) -> None:
+    async with asyncio.timeout(20):
+        while Path(f"/proc/{pid}").exists() is not alive:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_kill_under_load_loses_no_acknowledged_call_of_any_session(tiny_folder: Path, tmp_path: Path) -> None:
+    async with (
+        a_fleet(tiny_folder, journal_directory=tmp_path / "journal") as fleet,
+        ControlClient(fleet.control_url, fleet.control_key) as control,
+    ):
+        agents = await open_agents(control, 60)
+        victim = fleet.pids[1]
+        talks = asyncio.gather(*(agent.talk(4) for agent in agents))
+        while sum(len(agent.acknowledged) for agent in agents) < 60:
+            await asyncio.sleep(0.01)
+        os.kill(victim, signal.SIGKILL)
+        await talks
+        assert fleet.pids[1] != victim
+        for agent in agents:
+            trained = await captured(control, agent)
+            assert trained.count("answer") == len(set(agent.acknowledged)) == 4
+            assert all(trained.count(f"{text}<|im_end|>") == 1 for text in agent.acknowledged)
+    owners = by_owner(agents, 3)
+    assert set(owners) == {0, 1, 2}
+    assert any(agent.retries for agent in owners[1])
+
+
+async def test_calls_that_land_on_any_worker_reach_their_session(tiny_folder: Path) -> None:
+    async with a_fleet(tiny_folder) as fleet, ControlClient(fleet.control_url, fleet.control_key) as control:
+        agents = await open_agents(control, 12)
+        await asyncio.gather(*(agent.talk(2) for agent in agents))
+        assert all(agent.handle.base_url.startswith(fleet.agent_url) for agent in agents)
+        assert all(agent.retries == 0 for agent in agents)
+        for agent in agents:
+            assert await captured(control, agent) == "".join(f"{text}<|im_end|>" for text in agent.acknowledged)
+
+
+async def test_a_key_opens_its_own_session_only_whichever_worker_is_asked(tiny_folder: Path) -> None:
+    async with a_fleet(tiny_folder) as fleet, ControlClient(fleet.control_url, fleet.control_key) as control:
+        mine, *others = await open_agents(control, 8)
+        statuses = set()
+        for other in others:
+            async with aiohttp.ClientSession() as http:
+                headers = {"Authorization": f"Bearer {mine.handle.api_key}"}
+                url = f"{other.handle.base_url}/chat/completions"
+                async with http.post(url, json={"messages": [user("hi")]}, headers=headers) as response:
+                    statuses.add(response.status)
+        assert statuses == {401}
+
+
+async def test_a_stream_comes_through_another_worker_piece_by_piece_and_a_hang_up_reaches_the_owner(
+    tiny_folder: Path,
+) -> None:
+    async with a_fleet(tiny_folder, 2) as fleet, ControlClient(fleet.control_url, fleet.control_key) as control:
+        agents = await open_agents(control, 6)
+        for agent in agents:
+            async with aiohttp.ClientSession() as http:
+                headers = {"Authorization": f"Bearer {agent.handle.api_key}"}
+                url, body = f"{agent.handle.base_url}/chat/completions", {"messages": [user("hi")], "stream": True}
+                async with http.post(url, json=body, headers=headers) as response:
+                    assert response.content_type == "text/event-stream"
+                    await response.content.readany()
+        for agent in agents:
+            await agent.talk(1)
+            sealed = await control.seal(agent.handle.session_id)
+            assert (sealed.complete, sealed.undelivered_tokens > 0) == (True, True)
+
+
+async def test_while_a_worker_is_down_its_sessions_calls_get_503_with_retry_after(tiny_folder: Path) -> None:
+    async with (
+        a_fleet(tiny_folder, 2, owner_wait_seconds=0.0) as fleet,
+        ControlClient(fleet.control_url, fleet.control_key) as control,
+    ):
+        owners = by_owner(await open_agents(control, 8), 2)
+        os.kill(fleet.pids[1], signal.SIGSTOP)  # The other's sessions do not depend on it ...
+        await asyncio.gather(*(agent.talk(1) for agent in owners[0]))
+        os.kill(fleet.pids[1], signal.SIGKILL)  # ... and then it is gone.
+        async with aiohttp.ClientSession() as http:
+            handle = owners[1][0].handle
+            headers = {"Authorization": f"Bearer {handle.api_key}"}
+            url, body = f"{handle.base_url}/chat/completions", {"messages": [user("hi")]}
+            async with http.post(url, json=body, headers=headers) as response:
+                answer = await response.json()
+                assert (response.status, response.headers["Retry-After"]) == (503, "1")
+                assert answer["error"]["code"] == "worker_unavailable"
+
+
+async def test_stopping_ends_every_worker_and_closes_the_ports(tiny_folder: Path) -> None:
+    async with a_fleet(tiny_folder, 2) as fleet:
+        pids, url = fleet.pids, fleet.agent_url
+    for pid in pids:
+        await until_alive(pid, False)
+    async with aiohttp.ClientSession() as http:
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await http.get(f"{url}/health")
+
+
+async def test_a_worker_that_cannot_be_made_fails_the_start_with_its_reason(tiny_folder: Path) -> None:
+    fleet = ProxyFleet(ProxySettings(), fleet_parts.make_broken_engine, partial(make_renderer, tiny_folder), 2)
+    with pytest.raises(ProxyError, match="this engine has no server"):
+        await fleet.start()
+    assert fleet.pids == []
+
+
+async def test_what_cannot_be_sent_to_another_process_is_refused(tiny_folder: Path) -> None:
+    fleet = ProxyFleet(ProxySettings(), lambda: fleet_parts.make_engine(), partial(make_renderer, tiny_folder), 2)
+    with pytest.raises(ProxyError, match="functions of a module"):
+        await fleet.start()
+
+
+@given(st.text(min_size=1), st.integers(1, 16))
+def test_one_more_slot_moves_a_session_to_the_new_slot_or_not_at_all(session_id: str, slots: int) -> None:
+    assert owner_of(session_id, slots + 1) in (owner_of(session_id, slots), slots)
+
+
+def test_slots_share_sessions_evenly() -> None:
+    counts = [0] * 4
+    for number in range(4000):
+        counts[owner_of(f"rollout-{number}", 4)] += 1
+    assert all(900 < count < 1100 for count in counts)
+
+
+def test_journals_follow_their_sessions_to_another_number_of_slots(tmp_path: Path) -> None:
+    names = [f"rollout-{number}" for number in range(20)]
+    for name in names:
+        (tmp_path / f"{name}.journal").write_bytes(name.encode())
+    for slots in (1, 3, 2):
+        redistribute(tmp_path, slots)
+        for name in names:
+            home = slot_directory(tmp_path, owner_of(name, slots))
+            assert (home / f"{name}.journal").read_bytes() == name.encode()
+        assert len(list(tmp_path.rglob("*.journal"))) == len(names)
+        assert redistribute(tmp_path, slots) == 0

@@ -1,0 +1,21 @@
+"""What the workers of a fleet are made of in tests: importable there, since a worker is another process."""
+
+from collections.abc import Sequence
+
+from proxy_rig import says
+
+from agentic.proxy import CallSampling, ScriptedEngine, ScriptedReply
+
+
+def make_engine() -> ScriptedEngine:
+    """Each generation says which call it is, in chunks, and takes a moment."""
+    return ScriptedEngine(_slow)
+
+
+def make_broken_engine() -> ScriptedEngine:
+    """Cannot be made."""
+    raise ValueError("this engine has no server")
+
+
+def _slow(_prompt: Sequence[int], _sampling: CallSampling, request_id: str) -> ScriptedReply:
+    return says(f"answer {request_id}", chunk_tokens=8, delay_seconds=0.01)
