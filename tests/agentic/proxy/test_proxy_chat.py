@@ -139,7 +139,7 @@ async def test_token_ids_and_logprobs_are_shown_on_request(tiny_folder: Path) ->
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "image_url"),
         ({"n": 2}, "n"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"response_format": {"type": "json_object"}}, "json_object"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"continue_final_message": True}, "continue_final_message"),
         ({"max_tokens": 0}, "max_tokens"),

@@ -1,0 +1,106 @@
+"""JSON bodies as they come in and go out: read strictly, bounded in depth, checked against a model.
+
+NaN and infinities are refused as the real services refuse them; half a surrogate pair, which clients make by cutting
+text in the middle of a character, becomes U+FFFD: so nothing of the kind reaches a tokenizer or a template. Of
+duplicated keys the last counts. Only failures that name the field at fault leave this module.
+"""
+
+import json
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..conversation import Json
+from ..errors import InvalidRequest
+
+MAX_DEPTH = 128
+"""Nesting of a body: far beyond any schema of a tool, far below what templates and encoders can recurse."""
+
+
+class Wire(BaseModel):
+    """Base of request models: unknown fields are no error, and dropped."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+def read_object(body: bytes) -> Json:
+    """The JSON object of a body, or InvalidRequest."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        value = _read_cut_characters(body, str(error))
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"body: a JSON {type(value).__name__} is not a request: send one JSON object")
+    if _is_deeper(value, MAX_DEPTH):
+        raise InvalidRequest(f"body: nested more than {MAX_DEPTH} deep: send a flatter one")
+    return value
+
+
+def check[Model: BaseModel](model: type[Model], value: object) -> Model:
+    """The value as a model, or InvalidRequest that names the first field at fault."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InvalidRequest(f"{place or 'body'}: {first['msg']}", place or None) from error
+
+
+def write_json(value: object) -> str:
+    """JSON text; what a model wrote as half a surrogate pair stays an escape."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return json.dumps(value)
+
+
+def read_arguments(text: str) -> Any:
+    """What JSON text of a tool call says, or None if it is not JSON."""
+    try:
+        return _whole_characters(json.loads(text, parse_constant=_refuse_constant))
+    except (ValueError, RecursionError):
+        return None
+
+
+def whole_text(text: str) -> str:
+    """The text with U+FFFD for every half of a surrogate pair."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _read_cut_characters(body: bytes, problem: str) -> Any:
+    refusal = InvalidRequest(f"body: not valid JSON: {problem}: send one JSON object")
+    if "surrogate in string" not in problem:
+        raise refusal
+    try:
+        return _whole_characters(json.loads(body, parse_constant=_refuse_constant))
+    except (ValueError, RecursionError) as error:
+        raise refusal from error
+
+
+def _whole_characters(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, list):
+        return [_whole_characters(inner) for inner in value]
+    if isinstance(value, dict):
+        return {whole_text(name): _whole_characters(inner) for name, inner in value.items()}
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_deeper(value: object, limit: int) -> bool:
+    level: list[object] = [value]
+    for _ in range(limit):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: object) -> list[object]:
+    found = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [inner for inner in found if isinstance(inner, dict | list)]
