@@ -19,9 +19,10 @@ from dataclasses import replace
 
 from ..conversation import Json, Message, as_template_dicts
 from ..errors import InvalidRequest, RendererError
-from .base import HeldTurn, ReplyParser, WholeReplyParser
-from .hermes import parse_reply
+from .base import HeldTurn, ReplyParser
+from .forms import call_constraint, form_of
 from .jinja import ChatTemplate
+from .parsers import PlainTextParser, reply_parser, whole_reply
 from .tokens import TextTokenizer, TokenizerFiles
 
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
@@ -29,7 +30,7 @@ OPEN, CLOSE = "\ufdd0", "\ufdd1"
 
 
 class TemplateRenderer:
-    """Renders by the tokenizer's own chat template; parses tool calls in the hermes form."""
+    """Renders by the tokenizer's own chat template, and reads replies in the form that the template shows."""
 
     def __init__(self, tokenizer: TextTokenizer, files: TokenizerFiles) -> None:
         self._tokenizer = tokenizer
@@ -38,6 +39,7 @@ class TemplateRenderer:
         self._end_token, self._end_id = self._find_end(files.special_tokens.get("eos_token"))
         declared = tokenizer.token_id(files.special_tokens.get("eos_token", ""))
         self._stops = tuple(dict.fromkeys(i for i in (self._end_id, declared) if i is not None))
+        self._form = form_of(files.chat_template, self._find_generation_prompt())
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -67,18 +69,15 @@ class TemplateRenderer:
 
     def parse(self, completion_ids: Sequence[int], tools: Sequence[Json] | None) -> Message:
         """Text and tool calls of a sampled turn."""
-        text = self._tokenizer.decode(completion_ids)
-        if not tools:
-            return Message("assistant", text)
-        return parse_reply(text, lambda number: f"call_{number}")
+        return whole_reply(self.stream_parser(tools), completion_ids)
 
     def token_text(self, token_id: int) -> str:
         """One token as text."""
         return self._tokenizer.token_text(token_id)
 
     def stream_parser(self, tools: Sequence[Json] | None) -> ReplyParser:
-        """Gives the turn at its end."""
-        return WholeReplyParser(lambda ids: self.parse(ids, tools))
+        """Thinking, text and calls as they are sampled."""
+        return reply_parser(self._tokenizer, self._form, bool(tools), self._stops)
 
     def encode(self, text: str) -> list[int]:
         """Ids of raw text."""
@@ -89,12 +88,12 @@ class TemplateRenderer:
         return self._tokenizer.decode(ids)
 
     def text_parser(self) -> ReplyParser:
-        """Gives the text at its end."""
-        return WholeReplyParser(lambda ids: Message("assistant", self.decode(ids)))
+        """The text as it is sampled."""
+        return PlainTextParser(self._tokenizer.detokenizer())
 
     def tool_constraint(self, tools: Sequence[Json], parallel: bool) -> Json | None:
-        """None: not offered for a template whose form of calls is not known."""
-        return None
+        """A structural tag, or a JSON schema where calls are bare objects."""
+        return call_constraint(self._form.calls, tools, parallel)
 
     def _marked(self, messages: Sequence[Message], tools: Sequence[Json] | None, generate: bool) -> str:
         for message in messages:
@@ -125,6 +124,10 @@ class TemplateRenderer:
         if not found:
             raise RendererError("the chat template leaves out the text of an assistant turn: is it a chat model's?")
         return closing
+
+    def _find_generation_prompt(self) -> str:
+        question = [Message("user", ".")]
+        return self._marked(question, None, generate=True).rpartition(CLOSE)[2]
 
     def _find_end(self, declared: str | None) -> tuple[str, int]:
         """The special token that closes a turn: the tokenizer's end token if the template uses it, else the first

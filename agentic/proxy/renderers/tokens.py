@@ -6,12 +6,13 @@ is fast, and it keeps the pre-tokenizer which the file names (transformers repla
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import RendererError
+from .detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenizer, Vocabulary, is_byte_level
 
 SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -30,6 +31,9 @@ class TextTokenizer:
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
+        self._vocabulary = Vocabulary(backend) if is_byte_level(backend) else None
+        added = backend.get_added_tokens_decoder()
+        self._special = {token_id: token.content for token_id, token in added.items() if token.special}
         pieces = self.encode_content("ab") + self.encode_content("cd e")
         if self.decode(pieces, keep_special_tokens=True) != "abcd e":
             raise RendererError(
@@ -47,7 +51,17 @@ class TextTokenizer:
 
     def decode(self, ids: Sequence[int], keep_special_tokens: bool = False) -> str:
         """Text, without special tokens unless they are to be kept."""
-        return str(self._backend.decode(list(ids), skip_special_tokens=not keep_special_tokens))
+        detokenizer = self._detokenizer(frozenset() if keep_special_tokens else self._special.keys())
+        return detokenizer.feed(ids) + detokenizer.finish()
+
+    def detokenizer(self, shown: Collection[str] = ()) -> Detokenizer:
+        """Text of ids that arrive one by one, without special tokens but those named."""
+        return self._detokenizer({token_id for token_id, text in self._special.items() if text not in shown})
+
+    def _detokenizer(self, hidden: Collection[int]) -> Detokenizer:
+        if self._vocabulary is not None:
+            return ByteDetokenizer(self._vocabulary, hidden)
+        return LibraryDetokenizer(self._backend, hidden)
 
     def token_text(self, token_id: int) -> str:
         """One token as text, special ones included."""

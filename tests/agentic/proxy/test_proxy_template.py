@@ -162,30 +162,6 @@ def test_stop_tokens_are_the_one_that_closes_a_turn_and_the_declared_one() -> No
     assert TemplateRenderer(TextTokenizer(make_tokenizer()), files).stop_token_ids == (END, END - 2)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '<tool_call>{"name": "run", "arguments": {"cmd": "ls"}',
-        '<tool_call>{"name": "run", "arguments": "ls"}</tool_call>',
-        "<tool_call>{'name': 'run'}</tool_call>",
-        '<tool_call>{"arguments": {}}</tool_call>',
-        '<tool_call>{"name": "run", "arguments": {}}</tool_call><tool_call>no</tool_call>',
-    ],
-)
-def test_malformed_tool_calls_stay_text(text: str) -> None:
-    message = renderer_of(TINY_TEMPLATE).parse(ids_of(text + "<|im_end|>"), TOOLS)
-    assert (message.content, message.tool_calls) == (text, ())
-
-
-def test_well_formed_tool_calls_are_parsed_only_if_there_are_tools() -> None:
-    renderer = renderer_of(TINY_TEMPLATE)
-    call = '<tool_call>\n{"name": "run", "arguments": {"cmd": "ls"}}\n</tool_call>'
-    message = renderer.parse(ids_of(f"look: {call}\n{call}<|im_end|>"), TOOLS)
-    assert message.content == "look: "
-    assert [(c.name, c.arguments) for c in message.tool_calls] == [("run", '{"cmd": "ls"}')] * 2
-    assert renderer.parse(ids_of(call), None).tool_calls == ()
-
-
 def test_a_tokenizer_that_prefixes_pieces_with_a_blank_is_refused() -> None:
     from tokenizers import decoders, pre_tokenizers
 

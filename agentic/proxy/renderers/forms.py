@@ -1,0 +1,91 @@
+"""How a model writes thinking and tool calls, told by its chat template; and how an engine is held to such a call."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..conversation import THINK_END, Json
+
+THINK_START = "<think>"
+
+
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """How calls are written."""
+
+    opening: str
+    """What comes before a call's JSON object."""
+    closing: str | None
+    """What comes after it; None: the reply is calls from its beginning on, or none, and a semicolon parts them."""
+    argument_keys: tuple[str, ...]
+
+
+HERMES = CallForm("<tool_call>", "</tool_call>", ("arguments",))
+LLAMA = CallForm("<|python_tag|>", None, ("parameters", "arguments"))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """How a whole reply is written."""
+
+    thinking: Literal["never", "may", "opened"]
+    """"may": a reply that begins with `<think>`; "opened": the prompt has written `<think>` already."""
+    calls: CallForm = HERMES
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Texts that are read, so shown even where the tokenizer counts them as special."""
+        return tuple(text for text in (THINK_START, THINK_END, self.calls.opening, self.calls.closing) if text)
+
+
+def form_of(template: str, generation_prompt: str) -> ReplyForm:
+    """What a template and the text with which it opens an assistant turn tell."""
+    is_llama = "<tool_call>" not in template and '"parameters": ' in template
+    calls = LLAMA if is_llama else HERMES
+    if THINK_END not in template:
+        return ReplyForm("never", calls)
+    opened = generation_prompt.rfind(THINK_START) > generation_prompt.rfind(THINK_END)
+    return ReplyForm("opened" if opened else "may", calls)
+
+
+def call_constraint(form: CallForm, tools: Sequence[Json], parallel: bool) -> Json | None:
+    """What holds a reply to calls of these tools; see CallSampling.constraint."""
+    functions = [tool["function"] for tool in tools]
+    if form.closing is None:
+        return _llama_constraint(functions) if functions and not parallel else None
+    tags = [_hermes_tag(form, function) for function in functions]
+    choice = {
+        "type": "tags_with_separator",
+        "tags": tags,
+        "separator": "\n",
+        "at_least_one": True,
+        "stop_after_first": not parallel,
+    }
+    return {"structural_tag": json.dumps({"type": "structural_tag", "format": choice})} if tags else None
+
+
+def _hermes_tag(form: CallForm, function: Json) -> Json:
+    return {
+        "type": "tag",
+        "begin": f'{form.opening}\n{{"name": {json.dumps(function["name"])}, "arguments": ',
+        "content": {"type": "json_schema", "json_schema": _parameters(function)},
+        "end": f"}}\n{form.closing}",
+    }
+
+
+def _llama_constraint(functions: Sequence[Json]) -> Json:
+    shapes = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": function["name"]}, "parameters": _parameters(function)},
+            "required": ["name", "parameters"],
+            "additionalProperties": False,
+        }
+        for function in functions
+    ]
+    return {"json": shapes[0] if len(shapes) == 1 else {"anyOf": shapes}}
+
+
+def _parameters(function: Json) -> Json:
+    return function.get("parameters") or {"type": "object"}

@@ -1,0 +1,249 @@
+"""One sampled turn, from text to thinking, text and calls, as it arrives; a whole turn is read by the same code.
+
+Nothing is given out that later text could take back: the beginning of a marker is kept until it is one or is not, and
+so are white space that may end the thinking and a tool call until it is known to be one (see `calls`). Work for each
+piece is linear in the piece. Decisions, each with its reason in docs/proxy-parsers.md:
+
+- Thinking is what `<think>` opens at the very beginning, or what the prompt has opened. White space around it, and line
+  breaks between it and the text, belong to the form.
+- A call inside thinking is a draft if the thinking is closed later, and real if it never is.
+- Text is shown up to the first call; after that, only what was written as a call and is none.
+- Calls are looked for only when there are tools.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+
+from ..conversation import THINK_END, CallArguments, CallStart, ReasoningDelta, ReplyDelta, TextDelta
+from .calls import CallReader, Place
+from .forms import THINK_START, ReplyForm
+
+
+class Part(Enum):
+    """Where in the reply the next character belongs."""
+
+    BEGINNING = auto()
+    THINKING = auto()
+    DRAFT = auto()
+    AFTER_THINKING = auto()
+    TEXT = auto()
+    CALL = auto()
+    BETWEEN_CALLS = auto()
+
+
+class ReplyReader:
+    """Reads one reply piece by piece."""
+
+    def __init__(self, form: ReplyForm, has_tools: bool) -> None:
+        self._form = form
+        self._calls = form.calls
+        self._has_tools = has_tools
+        self._rest = ""
+        self._held: list[str] = []
+        self._space = ""
+        self._has_thought = False
+        self._reader = CallReader(())
+        self._is_started = False
+        self._count = 0
+        self._out: list[ReplyDelta] = []
+        self._part = Part.BEGINNING
+        self._steps: dict[Part, Callable[[bool], bool]] = {
+            Part.BEGINNING: self._begin,
+            Part.THINKING: self._think,
+            Part.DRAFT: self._draft,
+            Part.AFTER_THINKING: self._skip_line_breaks,
+            Part.TEXT: self._say,
+            Part.CALL: self._call,
+            Part.BETWEEN_CALLS: self._seek_call,
+        }
+
+    def feed(self, text: str) -> list[ReplyDelta]:
+        """What is certain after this text too."""
+        return self._run(text, is_end=False)
+
+    def finish(self) -> list[ReplyDelta]:
+        """The rest."""
+        return self._run("", is_end=True)
+
+    def _run(self, text: str, is_end: bool) -> list[ReplyDelta]:
+        self._rest += text
+        while self._steps[self._part](is_end):
+            pass
+        out, self._out = self._out, []
+        return merged(out)
+
+    # Each step takes from `_rest` what it can and says whether another part goes on with what is left.
+
+    def _begin(self, is_end: bool) -> bool:
+        text = self._rest.lstrip()
+        if self._form.thinking != "never" and self._may_become(text, THINK_START, is_end):
+            return False
+        if self._form.thinking != "never" and text.startswith(THINK_START):
+            self._rest = text.removeprefix(THINK_START)
+            return self._go(Part.THINKING)
+        if self._form.thinking == "opened":
+            return self._go(Part.THINKING)
+        if self._has_tools and self._calls.closing is None:
+            return self._begin_bare_call(text, is_end)
+        return self._go(Part.TEXT)
+
+    def _begin_bare_call(self, text: str, is_end: bool) -> bool:
+        if self._may_become(text, self._calls.opening, is_end):
+            return False
+        if text.startswith((self._calls.opening, "{")):
+            return self._open_call()
+        self._has_tools = False
+        return self._go(Part.TEXT)
+
+    def _think(self, is_end: bool) -> bool:
+        markers = (THINK_END, THINK_START, *self._call_markers())
+        before, marker = self._split(markers, is_end)
+        self._add_thinking(before)
+        if marker is None or marker == THINK_START:
+            return marker is not None
+        if marker == THINK_END:
+            self._space = ""
+            return self._go(Part.AFTER_THINKING)
+        self._held = [marker]
+        return self._go(Part.DRAFT)
+
+    def _draft(self, is_end: bool) -> bool:
+        before, marker = self._split((THINK_END,), is_end)
+        self._held.append(before)
+        if marker is None and not is_end:
+            return False
+        draft = "".join(self._held)
+        self._held = []
+        if marker is None:
+            self._rest, self._space = draft, ""
+            return self._go(Part.TEXT)
+        self._add_thinking(draft.replace(THINK_START, ""))
+        self._space = ""
+        return self._go(Part.AFTER_THINKING)
+
+    def _skip_line_breaks(self, _is_end: bool) -> bool:
+        self._rest = self._rest.lstrip("\n")
+        return bool(self._rest) and self._go(Part.TEXT)
+
+    def _say(self, is_end: bool) -> bool:
+        before, marker = self._split(self._call_markers(), is_end)
+        self._add_text(before)
+        return marker is not None and self._open_call(marker)
+
+    def _seek_call(self, is_end: bool) -> bool:
+        if self._calls.closing is not None:
+            _, marker = self._split(self._call_markers(), is_end)
+            return marker is not None and self._open_call(marker)
+        self._rest = self._rest.lstrip("; \n\t\r")
+        return self._rest.startswith("{") and self._open_call()
+
+    def _open_call(self, marker: str = "") -> bool:
+        self._reader = CallReader(self._calls.argument_keys)
+        self._is_started = False
+        self._held = [marker] if marker else []
+        if self._calls.closing is None:
+            bare = self._rest.lstrip().removeprefix(self._calls.opening)
+            self._held = [self._rest[: len(self._rest) - len(bare)]]
+            self._rest = bare
+        return self._go(Part.CALL)
+
+    def _call(self, is_end: bool) -> bool:
+        closing = self._calls.closing
+        before, marker = self._split((closing,) if closing else (), is_end)
+        self._read_call(before)
+        if marker is None and not is_end and not (closing is None and self._reader.place is Place.CLOSED):
+            return False
+        if not self._reader.close():
+            return self._give_back(marker)
+        if not self._is_started:
+            self._start_call()
+            self._out.append(CallArguments(self._count - 1, "{}"))
+        if closing is None:
+            self._rest = self._reader.left
+        return self._go(Part.BETWEEN_CALLS)
+
+    def _read_call(self, text: str) -> None:
+        if not self._is_started:
+            self._held.append(text)
+        arguments = self._reader.feed(text)
+        if not arguments:
+            return
+        if not self._is_started:
+            self._start_call()
+        self._out.append(CallArguments(self._count - 1, arguments))
+
+    def _start_call(self) -> None:
+        self._is_started = True
+        self._held = []
+        self._out.append(CallStart(self._count, self._reader.name or ""))
+        self._count += 1
+
+    def _give_back(self, marker: str | None) -> bool:
+        """What was no call is text."""
+        self._add_text("".join(self._held) + (marker or ""))
+        self._held = []
+        if self._calls.closing is None:
+            self._has_tools = False
+        return self._go(Part.BETWEEN_CALLS if self._count else Part.TEXT)
+
+    def _go(self, part: Part) -> bool:
+        self._part = part
+        return True
+
+    def _call_markers(self) -> tuple[str, ...]:
+        return (self._calls.opening,) if self._has_tools and self._calls.closing else ()
+
+    def _may_become(self, text: str, marker: str, is_end: bool) -> bool:
+        return not is_end and len(text) < len(marker) and marker.startswith(text)
+
+    def _split(self, markers: tuple[str, ...], is_end: bool) -> tuple[str, str | None]:
+        """Text before the first marker, and the marker; both leave `_rest`. Without one, a marker's beginning stays."""
+        before, marker, self._rest = split_at(self._rest, markers, is_end)
+        return before, marker
+
+    def _add_text(self, text: str) -> None:
+        if text:
+            self._out.append(TextDelta(text))
+
+    def _add_thinking(self, text: str) -> None:
+        if not self._has_thought:
+            text = text.lstrip()
+        shown = text.rstrip()
+        if not shown:
+            self._space += text
+            return
+        self._has_thought = True
+        self._out.append(ReasoningDelta(self._space + shown))
+        self._space = text[len(shown) :]
+
+
+def split_at(text: str, markers: tuple[str, ...], is_end: bool) -> tuple[str, str | None, str]:
+    """Text before the first marker, the marker, and the rest; without a marker, the rest is what may begin one."""
+    found = [(place, marker) for marker in markers if (place := text.find(marker)) >= 0]
+    if found:
+        place, marker = min(found)
+        return text[:place], marker, text[place + len(marker) :]
+    kept = 0 if is_end else max((_overlap(text, marker) for marker in markers), default=0)
+    return text[: len(text) - kept], None, text[len(text) - kept :]
+
+
+def _overlap(text: str, marker: str) -> int:
+    """How many characters at the end of the text are a beginning of the marker."""
+    longest = min(len(marker) - 1, len(text))
+    return next((count for count in range(longest, 0, -1) if text.endswith(marker[:count])), 0)
+
+
+def merged(deltas: Iterable[ReplyDelta]) -> list[ReplyDelta]:
+    """Neighbours of one kind as one."""
+    merged: list[ReplyDelta] = []
+    for delta in deltas:
+        match merged[-1] if merged else None, delta:
+            case TextDelta(before), TextDelta(text):
+                merged[-1] = TextDelta(before + text)
+            case ReasoningDelta(before), ReasoningDelta(text):
+                merged[-1] = ReasoningDelta(before + text)
+            case CallArguments(index, before), CallArguments(same, text) if index == same:
+                merged[-1] = CallArguments(index, before + text)
+            case _:
+                merged.append(delta)
+    return merged
