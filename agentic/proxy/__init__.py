@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .client import ControlClient
     from .engines import Chunk, Engine, ScriptedEngine, ScriptedReply
     from .errors import ProxyError
+    from .fleet import ProxyFleet
     from .journal import FileJournal, Journal, MemoryJournal
     from .models import CallSampling, Sampling, SealedSession, SessionHandle, SessionSpec, Trajectory
     from .renderers import Renderer, make_renderer
@@ -32,6 +33,7 @@ __all__ = [
     "Journal",
     "MemoryJournal",
     "ProxyError",
+    "ProxyFleet",
     "ProxyServer",
     "ProxyServerActor",
     "ProxySettings",
@@ -51,6 +53,7 @@ _MODULES = {
     "client": ("ControlClient",),
     "engines": ("Chunk", "Engine", "ScriptedEngine", "ScriptedReply"),
     "errors": ("ProxyError",),
+    "fleet": ("ProxyFleet",),
     "journal": ("FileJournal", "Journal", "MemoryJournal"),
     "models": ("CallSampling", "Sampling", "SealedSession", "SessionHandle", "SessionSpec", "Trajectory"),
     "renderers": ("Renderer", "make_renderer"),

@@ -9,9 +9,11 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
-from . import ProxyError, ProxyServer, ProxySettings, make_renderer
+from . import ProxyError, ProxyFleet, ProxyServer, ProxySettings, make_renderer
+from .loop import run
 
 CONTROL_KEY_VARIABLE = "AGENTIC_PROXY_CONTROL_KEY"
 
@@ -19,7 +21,7 @@ EXAMPLES = f"""examples:
   vllm serve models/policy --logprobs-mode processed_logprobs --port 8000
   python -m agentic.proxy --engine http://127.0.0.1:8000 --tokenizer models/policy
   python -m agentic.proxy --engine http://127.0.0.1:8000 --tokenizer models/policy --port 8100 --control-port 8101 \\
-      --journal journal --fsync
+      --journal journal --fsync --processes 4
 
 prints one line of JSON with agent_url, control_url and, unless {CONTROL_KEY_VARIABLE} gives it, control_key; then
   curl -H "Authorization: Bearer $KEY" $CONTROL_URL/sessions -d '{{"session_id": "r1", "sampling": {{"temperature": 1,
@@ -47,27 +49,15 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--control-port", type=int, default=0, help="port for the control side (default: a free one)")
     parser.add_argument("--unix-socket", type=Path, help="socket file for agents in sandboxes")
     parser.add_argument("--journal", type=Path, help="folder for the journal (default: memory only)")
+    parser.add_argument("--processes", type=int, default=1, help="processes that share the ports (default: 1)")
     parser.add_argument("--fsync", action="store_true", help="answer only after the journal is on disk")
     return parser.parse_args(arguments)
 
 
 async def serve(options: argparse.Namespace) -> None:
     """Serve until SIGINT or SIGTERM."""
-    from .engines.vllm_http import VllmHttpEngine
-
-    settings = ProxySettings(
-        host=options.host,
-        port=options.port,
-        advertised_host=options.advertised_host,
-        control_host=options.control_host,
-        control_port=options.control_port,
-        unix_socket=options.unix_socket,
-        journal_directory=options.journal,
-        journal_fsync=options.fsync,
-    )
-    given_key = os.environ.get(CONTROL_KEY_VARIABLE)
-    engine = VllmHttpEngine(options.engine, options.model, options.policy_version)
-    server = ProxyServer(settings, engine, make_renderer(options.tokenizer), control_key=given_key)
+    given_key = os.environ.get(CONTROL_KEY_VARIABLE) or None
+    server = make_server(options, given_key)
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -82,11 +72,32 @@ async def serve(options: argparse.Namespace) -> None:
         await server.stop()
 
 
+def make_server(options: argparse.Namespace, control_key: str | None) -> ProxyServer | ProxyFleet:
+    """One process that does everything, or the supervisor of several."""
+    from .engines.vllm_http import VllmHttpEngine
+
+    settings = ProxySettings(
+        host=options.host,
+        port=options.port,
+        advertised_host=options.advertised_host,
+        control_host=options.control_host,
+        control_port=options.control_port,
+        unix_socket=options.unix_socket,
+        journal_directory=options.journal,
+        journal_fsync=options.fsync,
+    )
+    make_engine = partial(VllmHttpEngine, options.engine, options.model, options.policy_version)
+    make = partial(make_renderer, options.tokenizer)
+    if options.processes == 1:
+        return ProxyServer(settings, make_engine(), make(), control_key=control_key)
+    return ProxyFleet(settings, make_engine, make, options.processes, control_key)
+
+
 def main() -> int:
     """Run; 78 for bad input, as the project's steps do."""
     options = parse_arguments(sys.argv[1:])
     try:
-        asyncio.run(serve(options))
+        run(serve(options))
     except (ProxyError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 78

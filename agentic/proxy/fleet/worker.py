@@ -12,10 +12,11 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 
 from ..errors import ProxyError
 from ..keys import session_of_key
+from ..loop import run
 from ..server import ProxyServer, Share
 from .boot import Boot, read_boot
 from .forwarding import Peers, socket_path
@@ -91,16 +92,6 @@ def main() -> int:
         report({"error": str(error)})
         return 78
     return 0
-
-
-def run(main: Coroutine[None, None, None]) -> None:
-    """On uvloop where there is one: it takes a third off what a call costs."""
-    try:
-        import uvloop
-    except ModuleNotFoundError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
 
 
 if __name__ == "__main__":
