@@ -129,3 +129,32 @@ class MachineSettings(Settings):
 
     disk_gib: float = Field(1.0, ge=0)
     """Space that has to be free in the workspace, GiB."""
+
+
+class KubeClientSettings(Settings):
+    """How hard the API server may be pressed, and how long it is waited for."""
+
+    requests_per_second: float = Field(100.0, gt=0)
+    """Of one process, on average; the server's own fairness comes on top."""
+
+    request_burst: int = Field(200, ge=1)
+    """Requests that may go out at once after a pause."""
+
+    max_concurrent_requests: int = Field(64, ge=1)
+    """Answers awaited at the same time; commands count only while they are being started, watches not at all."""
+
+    request_timeout_seconds: float = Field(30.0, gt=0)
+    """For one try of one request."""
+
+    retry_seconds: float = Field(60.0, ge=0)
+    """How long a request is tried again after 429, 5xx, time-outs and broken connections. Longer than a restart of the
+    API server."""
+
+    watch_idle_seconds: float = Field(90.0, gt=0)
+    """A watch that brings nothing for so long, not even the bookmark of every minute, is made anew."""
+
+    ping_seconds: float = Field(20.0, gt=0)
+    """Between two signs of life on the stream of a silent command. Below every idle time-out on the way."""
+
+    page_size: int = Field(500, ge=1)
+    """Objects in one answer of a list."""

@@ -1,0 +1,180 @@
+"""HTTP to the API server: one connection pool, paced, retried, refusals turned into errors.
+
+What is retried, with growing pauses and the server's own Retry-After, until `retry_seconds` are over: 429, 5xx,
+time-outs and broken connections; and a 401 once, with credentials read anew. Nothing else is. No threads.
+"""
+
+import asyncio
+import json
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from agentic.cluster.credentials import Access, Credentials
+from agentic.cluster.errors import ApiError, ApiUnavailableError, CredentialsError, error_of, one_line
+from agentic.cluster.settings import KubeClientSettings
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 5.0
+USER_AGENT = "agentic-rl"
+BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError, TimeoutError)
+"""What a connection that fails on the way raises."""
+
+
+class Pace:
+    """A token bucket: `burst` at once, then so many per second."""
+
+    def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._clock = clock
+        self._tokens = float(burst)
+        self._filled_at = clock()
+
+    def take(self) -> float:
+        """Take one token; returns how long to wait before using it."""
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second) - 1
+        self._filled_at = now
+        return max(0.0, -self._tokens / self._per_second)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, and what it is called in messages."""
+
+    what: str
+    method: str
+    path: str
+    params: tuple[tuple[str, str], ...] = ()
+    body: Any = None
+    content_type: str = "application/json"
+    is_retried_on: Callable[[ApiError], bool] = field(default=lambda error: False)
+    """Further refusals that pass by themselves, for this request."""
+
+
+class Retries:
+    """The pauses between the tries of one request."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ends_at = clock() + seconds
+        self._pause = FIRST_PAUSE_SECONDS
+        self.count = 0
+
+    async def pause(self, error: ApiError, retry_after_seconds: float = 0.0) -> None:
+        """Wait before the next try, or raise the error when time is over."""
+        wait = max(self._pause * random.uniform(0.5, 1.0), retry_after_seconds)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+        if self._clock() + wait > self._ends_at:
+            raise error
+        self.count += 1
+        await asyncio.sleep(wait)
+
+
+class Transport:
+    """The way to one API server, for one account."""
+
+    def __init__(self, credentials: Credentials, settings: KubeClientSettings) -> None:
+        self.settings = settings
+        self._credentials = credentials
+        self._pace = Pace(settings.requests_per_second, settings.request_burst)
+        self._gate = asyncio.Semaphore(settings.max_concurrent_requests)
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, socket_factory=_keepalive_socket)
+            self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": USER_AGENT})
+        return self._session
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """The right to have one request under way."""
+        async with self._gate:
+            wait = self._pace.take()
+            if wait:
+                await asyncio.sleep(wait)
+            yield
+
+    async def access(self, *, is_refused: bool = False) -> Access:
+        return await self._credentials.access(is_refused=is_refused)
+
+    async def json(self, call: Call) -> Any:
+        """The answer's body. Raises an error of `agentic.cluster.errors`."""
+        return json.loads(await self.text(call) or "{}")
+
+    async def text(self, call: Call) -> str:
+        retries, is_refused = Retries(self.settings.retry_seconds), False
+        while True:
+            pause_seconds = 0.0
+            try:
+                async with self.turn():
+                    status, headers, text = await self._try(call, is_refused)
+            except BROKEN as problem:
+                error: ApiError = unreachable(call.what, problem)
+            else:
+                if status < 300:
+                    return text
+                error, pause_seconds = error_of(status, as_status(text), call.what), retry_after(headers)
+                if isinstance(error, CredentialsError) and not is_refused:
+                    is_refused = True
+                    continue
+                if not isinstance(error, ApiUnavailableError) and not call.is_retried_on(error):
+                    raise error
+            await retries.pause(error, pause_seconds)
+
+    async def _try(self, call: Call, is_refused: bool) -> tuple[int, Mapping[str, str], str]:
+        access = await self.access(is_refused=is_refused)
+        async with self.session.request(
+            call.method,
+            access.server + call.path,
+            params=list(call.params),
+            data=None if call.body is None else json.dumps(call.body, separators=(",", ":")).encode(),
+            headers={**access.headers, "Content-Type": call.content_type, "Accept": "application/json, */*"},
+            timeout=aiohttp.ClientTimeout(total=self.settings.request_timeout_seconds),
+            ssl=access.tls,
+            proxy=access.proxy,
+            server_hostname=access.server_name,
+        ) as response:
+            return response.status, response.headers, await response.text(errors="replace")
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+def _keepalive_socket(address: Any) -> socket.socket:
+    """A connection whose other end has vanished is noticed within a minute."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+    return made
+
+
+def unreachable(what: str, problem: BaseException) -> ApiUnavailableError:
+    return ApiUnavailableError(f"{what}: the API server cannot be reached: {one_line(repr(problem))}")
+
+
+def as_status(text: str) -> dict[str, Any]:
+    """The Status object of a refusal; proxies on the way answer in plain text."""
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = None
+    return body if isinstance(body, dict) else {"message": text}
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that the server asks for; the other form, a date, is not used by API servers."""
+    value = headers.get("Retry-After", "")
+    return float(value) if value.isdigit() else 0.0

@@ -1,0 +1,1 @@
+"""Sandboxes in Kubernetes: commands and files in pods, and the providers that make the pods."""

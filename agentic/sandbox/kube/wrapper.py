@@ -1,0 +1,153 @@
+"""What is started inside a sandbox for each command: a few lines for /bin/sh, which every image has.
+
+Kubernetes' exec knows neither a folder to start in nor an environment, a time limit or a way to kill; and its stream
+ends only when every process that holds an output has ended, so that `server &` would seem to run for ever. The wrapper
+sets up the first two and marks, with a word that only this command has,
+- on standard error, its beginning: its process id, which is the command's session, and when process 1 started, which
+  tells a restarted container from the same one;
+- on both outputs, the command's end and exit code.
+`KILL` ends what a command started: its session, and what has left that but still carries the word in its environment.
+"""
+
+import re
+import secrets
+import shlex
+from dataclasses import dataclass
+
+from agentic.sandbox.kube.execution import ExecRequest
+
+MARK_VARIABLE = "AGENTIC_EXEC"
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LONGEST_IN_ADDRESS_BYTES = 6 * 1024
+"""Of a command and its environment: more goes through standard input, since proxies bound an address to 8 KiB or so,
+and Linux a single argument to 128 KiB."""
+
+WRAPPER = r"""
+m=$1 kind=$2 cwd=$3 user=$4 input=$5; shift 5
+born() { read -r s < /proc/1/stat; set -- ${s##*) }; eval "echo \${20}"; }
+end() { echo "$m $1"; echo "$m $1" >&2; exit "$1"; }
+echo "$m $$ $(born)" >&2
+s=0 n=-1; [ "$input" = 0 ] || read -r s n
+cd -- "$cwd" || end 126
+for sh in /bin/bash /usr/bin/bash /bin/sh; do [ -x "$sh" ] && break; done
+export AGENTIC_EXEC="$m"
+while [ "$1" != -- ]; do export "$1"; shift; done; shift
+[ "$kind" = words ] || set -- "$sh" -c "$@"
+if [ "$kind" = script ]; then
+  script=$(dd bs=1 count="$s" 2>/dev/null)
+  set -- "$sh" -c 's=$(cat <&3); exec 3<&-; eval "$s"'
+fi
+if [ -n "$user" ] && [ "$user" != "$(id -u)" ] && [ "$user" != "$(id -un)" ]; then
+  name=$(id -un -- "$user") && su -s /bin/sh "$name" -c : || end 126
+  set -- su -s /bin/sh "$name" -c 'exec "$0" "$@"' "$@"
+fi
+go() {
+  if [ "$kind" != script ]; then "$@"; return; fi
+  "$@" 3<<END_OF_SCRIPT
+$script
+END_OF_SCRIPT
+}
+if [ "$n" -ge 0 ]; then head -c "$n" | go "$@"; else go "$@"; fi
+end $?
+"""
+
+KILL = r"""
+m=$1 sid=$2
+for round in 1 2 3 4 5 6 7 8 9 10; do
+  found=
+  for p in /proc/[0-9]*; do
+    pid=${p#/proc/}
+    if [ "$pid" = 1 ] || [ "$pid" = $$ ]; then continue; fi
+    read -r stat < "$p/stat" || continue
+    set -- ${stat##*) }
+    [ "$1" = Z ] && continue
+    if [ "$4" = "$sid" ] || grep -q -- "$m" "$p/environ" "$p/cmdline"; then kill -9 "$pid" && found=1; fi
+  done
+  [ -n "$found" ] || break
+done 2>/dev/null
+exit 0
+"""
+
+END_ALL = r"""
+kill -9 -1
+for round in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+  left=
+  for p in /proc/[0-9]*; do
+    pid=${p#/proc/}
+    if [ "$pid" = 1 ] || [ "$pid" = $$ ]; then continue; fi
+    read -r stat < "$p/stat" || continue
+    set -- ${stat##*) }
+    [ "$1" = Z ] || left=1
+  done
+  [ -n "$left" ] || exit 0
+  kill -9 -1
+done 2>/dev/null
+exit 1
+"""
+"""The kernel kills all at once, process 1 of the sandbox and this shell excepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedCommand:
+    """What to start, and what to send before the command's own input."""
+
+    mark: str
+    words: tuple[str, ...]
+    script: bytes
+    has_stdin: bool
+
+    def header(self, input_bytes: int) -> bytes:
+        """Lengths for the wrapper: -1 is input that ends with the stream."""
+        return f"{len(self.script)} {input_bytes}\n".encode() + self.script
+
+
+def wrap(request: ExecRequest) -> WrappedCommand:
+    """Raises ValueError for an environment that no shell can hold."""
+    for name in request.env:
+        if not ENV_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name for an environment variable: use letters, digits and '_'")
+    mark = secrets.token_hex(8)
+    env = [f"{name}={value}" for name, value in request.env.items()]
+    is_line = isinstance(request.command, str)
+    command = [request.command] if isinstance(request.command, str) else list(request.command)
+    kind, script = ("line" if is_line else "words"), b""
+    if sum(len(word.encode()) + 1 for word in (*env, *command)) > LONGEST_IN_ADDRESS_BYTES:
+        exports = "".join(f"export {shlex.quote(word)}\n" for word in env)
+        line = command[0] if is_line else f"exec {shlex.join(command)}"
+        kind, env, command, script = "script", [], [], f"{exports}{line}".encode()
+    has_stdin = bool(script) or not isinstance(request.stdin, bytes) or bool(request.stdin)
+    head = ("/bin/sh", "-c", WRAPPER, "sh", mark, kind, request.cwd, request.user or "", "1" if has_stdin else "0")
+    return WrappedCommand(mark, (*head, *env, "--", *command), script, has_stdin)
+
+
+class Marked:
+    """An output stream with marks in it; passes on what lies before and between them, byte for byte."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark.encode() + b" "
+        self._kept = b""
+        self.marks: list[list[str]] = []
+
+    def feed(self, data: bytes) -> bytes:
+        """Some of the stream; returns what surely is no mark."""
+        data = self._kept + data if self._kept else data
+        plain = b""
+        while (start := data.find(self._mark)) >= 0 and (end := data.find(b"\n", start)) >= 0:
+            self.marks.append(data[start + len(self._mark) : end].decode(errors="replace").split())
+            plain, data = plain + data[:start], data[end + 1 :]
+        keep = len(data) - start if start >= 0 else self._beginning(data)
+        self._kept = data[len(data) - keep :] if keep else b""
+        rest = data[: len(data) - keep] if keep else data
+        return plain + rest if plain else rest
+
+    def _beginning(self, data: bytes) -> int:
+        """How many of the last bytes may be the beginning of a mark."""
+        for length in range(min(len(self._mark) - 1, len(data)), 0, -1):
+            if data.endswith(self._mark[:length]):
+                return length
+        return 0
+
+    def rest(self) -> bytes:
+        """What was held back, when the stream has ended."""
+        kept, self._kept = self._kept, b""
+        return kept
