@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from agentic.sandbox import transfer
 from agentic.sandbox.base import TIMEOUT_EXIT_CODE, Command, ExecResult, Sandbox, SandboxSpec
 from agentic.sandbox.base_folder import find_shell
 from agentic.sandbox.errors import SandboxLostError, SandboxSetupError, SandboxStartError, SandboxTransferError
-from agentic.sandbox.local import transfer
 from agentic.sandbox.local.cgroup import Cgroups, Limits, SandboxCgroup, find_cgroups, is_oom_killed, remove_cgroups
 from agentic.sandbox.local.spawner import wire
 from agentic.sandbox.local.spawner.client import Client, SpawnerGoneError

@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
+from agentic.sandbox import transfer
 from agentic.sandbox.base import Command, ExecResult, Sandbox, SandboxSpec
 from agentic.sandbox.base_folder import find_shell
 from agentic.sandbox.errors import SandboxLostError, SandboxSetupError, SandboxStartError, SandboxTransferError
-from agentic.sandbox.local import transfer
 from agentic.sandbox.local.process import run_to_end
 from agentic.sandbox.local.state import SAFE_NAME, ProcessIdentity, identify, own_identity
 from agentic.sandbox.rootfs import Rootfs, RootfsStore

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentic.sandbox.errors import SandboxTransferError
-from agentic.sandbox.local.transfer import TooLargeError, pack, stays_inside, unpack
+from agentic.sandbox.transfer import TooLargeError, pack, stays_inside, unpack
 
 LIMIT_BYTES = 1_000_000
 
