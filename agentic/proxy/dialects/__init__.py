@@ -13,5 +13,8 @@ __all__ = ["Dialect", "make_dialects"]
 def make_dialects() -> tuple[Dialect[Any], ...]:
     """Every API that the agent plane serves; the first is also that of errors outside all of them."""
     from .chat import ChatDialect
+    from .completions import CompletionsDialect
+    from .messages import MessagesDialect
+    from .responses import ResponsesDialect
 
-    return (ChatDialect(),)
+    return (ChatDialect(), ResponsesDialect(), MessagesDialect(), CompletionsDialect())

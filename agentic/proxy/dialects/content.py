@@ -23,13 +23,13 @@ TEXT_PARTS = {
 """Types of parts that are text, with the field that holds it."""
 
 
-def join_parts(place: str, content: object) -> str:
-    """The text of a content field, parts joined by newlines; refuses by name what a text model cannot be shown."""
+def join_parts(place: str, content: object, separator: str = "\n") -> str:
+    """The text of a content field, parts joined; refuses by name what a text model cannot be shown."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
         raise InvalidRequest(f"{place}: {type(content).__name__} is not content: send text or a list of parts", place)
-    return "\n".join(_part_text(place, part) for part in content)
+    return separator.join(_part_text(place, part) for part in content)
 
 
 def refused_part(place: str, kind: object) -> InvalidRequest:
