@@ -17,6 +17,8 @@ from pathlib import Path
 PORT = 8100
 """Where a client in a box finds its model, on loopback."""
 
+HERE = Path(__file__).parent
+
 BROKEN = "def add(a, b):\n    return a - b\n"
 REPAIRED = "def add(a, b):\n    return a + b\n"
 
@@ -53,8 +55,8 @@ class Box:
     async def run(self, command: Sequence[str | Path], environment: Mapping[str, str], seconds: float) -> Finished:
         """Run a client to its end; one that takes longer is killed, with all that it started."""
         process = await asyncio.create_subprocess_exec(
-            *self._sealed(environment),
-            *(str(part) for part in (sys.executable, Path(__file__).with_name("client_bridge.py"), PORT, self.socket)),
+            *self._sealed(Path(command[0]), environment),
+            *(str(part) for part in (sys.executable, HERE / "client_bridge.py", PORT, self.socket)),
             *(str(part) for part in command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -71,7 +73,7 @@ class Box:
             errors += f"\nended after {seconds} s".encode()
         return Finished(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace"))
 
-    def _sealed(self, environment: Mapping[str, str]) -> list[str]:
+    def _sealed(self, program: Path, environment: Mapping[str, str]) -> list[str]:
         variables = {
             "HOME": str(self.home),
             "LANG": "C.UTF-8",
@@ -79,11 +81,15 @@ class Box:
             "TERM": "xterm",
             "TMPDIR": "/tmp",
         }
-        settings = [part for name, value in (variables | dict(environment)).items() for part in ("--setenv", name, value)]
+        settings = [
+            part for name, value in (variables | dict(environment)).items() for part in ("--setenv", name, value)
+        ]
         folder = str(self._folder)
+        read = [part for path in (HERE, Path(sys.prefix), program.parents[1]) for part in ("--ro-bind", path, path)]
         return [
             *("bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"),
             *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run"),
+            *map(str, read),  # they may lie below /tmp
             *("--bind", folder, folder, "--chdir", str(self.work)),
             *settings,
         ]

@@ -37,8 +37,11 @@ class Stage:
     key: str
 
     async def play(self, run: Run, seconds: float = 60.0) -> Finished:
-        """Run the client to its end."""
-        return await self.box.run(run.command, run.environment, seconds)
+        """Run the client to its end: by itself, well, and refused nothing on the way."""
+        finished = await self.box.run(run.command, run.environment, seconds)
+        assert not self.tap.refused, f"{self.tap.refused}\n{finished}"
+        assert finished.code == 0, str(finished)
+        return finished
 
     async def seal(self) -> SealedSession:
         """What was captured, checked against the engine's record."""

@@ -71,7 +71,12 @@ async def main(base_url: str, task: str) -> None:
     paths = TrialPaths(logs)
     paths.agent_dir.mkdir(parents=True)
     environment = HereEnvironment(Path.cwd(), "here", "here", paths, EnvironmentConfig())
-    limits = {"max_input_tokens": 200_000, "max_output_tokens": 4096, "input_cost_per_token": 0, "output_cost_per_token": 0}
+    limits = {
+        "max_input_tokens": 200_000,
+        "max_output_tokens": 4096,
+        "input_cost_per_token": 0,
+        "output_cost_per_token": 0,
+    }
     agent = Terminus2(
         logs_dir=paths.agent_dir,
         model_name="openai/policy",

@@ -1,0 +1,54 @@
+"""Claude Code, which speaks Messages, on a scripted model."""
+
+from pathlib import Path
+
+import client_runs
+import pytest
+from client_models import call
+from client_stage import Stage, staged
+from client_tasks import DONE, LOOK, REPAIR, TRY
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
+
+SUMMARY = "calc.add has been repaired and tried."
+CAUSES = {
+    "compaction": "CRITICAL: Respond with TEXT ONLY.",
+    "compacted": "This session is being continued from a previous conversation",
+    "task": "calc.add subtracts.",
+}
+
+
+def bash(*commands: str) -> str:
+    return "I do that.\n" + "\n".join(call("Bash", command=command, description="a step") for command in commands)
+
+
+def edit(stage_work: Path) -> str:
+    return call("Edit", file_path=str(stage_work / "calc.py"), old_string="a - b", new_string="a + b")
+
+
+async def ask(stage: Stage, task: str, *options: str) -> str:
+    """What Claude Code answers in the end."""
+    return (await stage.play(client_runs.claude_code(stage.base_url, stage.key, task, options))).output.strip()
+
+
+@pytest.mark.parametrize("thinks", [False, True], ids=["plain", "thinking"])
+async def test_claude_code_repairs_a_file_in_one_unbroken_conversation(tmp_path: Path, thinks: bool) -> None:
+    turns = [bash(LOOK, "ls"), bash(REPAIR), bash(TRY), DONE]
+    async with staged(tmp_path, turns, thinks=thinks) as stage:
+        assert await ask(stage, client_runs.TASK) == DONE
+        assert stage.box.repaired
+        await stage.seal()
+        assert len(stage.prompts) == 4
+        assert stage.causes(CAUSES) == ["task"]
+
+
+async def test_claude_code_s_compaction_forks_and_begins_a_new_conversation(tmp_path: Path) -> None:
+    asides = {CAUSES["compaction"]: f"<analysis>Short.</analysis>\n<summary>{SUMMARY}</summary>"}
+    async with staged(tmp_path, [bash(LOOK), bash(REPAIR), DONE, bash(TRY), DONE], asides) as stage:
+        await ask(stage, client_runs.TASK)
+        await ask(stage, "/compact", "--continue")
+        assert await ask(stage, "Run it again.", "--continue") == DONE
+        assert stage.box.repaired
+        await stage.seal()
+        assert stage.causes(CAUSES) == ["task", "compaction", "compacted"]
+        assert SUMMARY in stage.script.model.text(stage.prompts[-1])
