@@ -4,10 +4,10 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup demo test test-full check golden docs pins clean
+.PHONY: help setup demo test test-full test-clients check golden docs pins clean cluster cluster-down test-cluster
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv (Python 3.12 and all packages); quick when nothing changed
 	@scripts/setup.sh
@@ -21,6 +21,19 @@ test: setup ## Run the tests without a network (ARGS="-k proxy" picks some, WORK
 test-full: setup ## Run the tests and then the short demo end to end
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 	@$(PYTHON) -m pytest -m e2e $(ARGS)
+
+cluster: setup ## Bring up a real Kubernetes control plane for tests (root; the first time builds it: 10 minutes)
+	@$(PYTHON) -m testbed up
+
+cluster-down: ## End it and leave nothing
+	@$(PYTHON) -m testbed down
+
+test-cluster: cluster ## Run the tests that need it (ARGS="-k exec" picks some)
+	@$(PYTHON) -m testbed run $(PYTHON) -m pytest -m cluster $(ARGS)
+
+test-clients: setup ## Run the real agents (Codex, Claude Code, opencode, ...) through the proxy, on a script and on vLLM
+	@scripts/clients.sh >/dev/null
+	@$(PYTHON) -m pytest -m clients $(ARGS)
 
 check: setup ## Check format, lint, types, import rules and length bounds
 	@$(PYTHON) -m ruff format --check .

@@ -18,12 +18,12 @@ readonly cache="${XDG_CACHE_HOME:-$HOME/.cache}/agentic-rl/clients"
 say() { printf 'clients: %s\n' "$*" >&2; }
 give_up() { local code=$1; shift; say "$*"; exit "$code"; }
 
-ensure_npm() {
-    command -v npm >/dev/null && return
-    command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || give_up 78 "npm is missing: install Node.js with npm"
-    say "installing npm"
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends npm; } >&2 ||
-        give_up 75 "npm could not be installed (see above)"
+ensure() { # PROGRAM, which Debian has in a package of the same name
+    ! command -v "$1" >/dev/null || return 0
+    command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || give_up 78 "$1 is missing: install it"
+    say "installing $1"
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$1"; } >&2 ||
+        give_up 75 "$1 could not be installed (see above)"
 }
 
 # Scripts of packages stay off: they would only copy the program to where npm's launcher looks for it.
@@ -31,7 +31,7 @@ install_npm() { # NAME VERSION PACKAGE PROGRAM (a pattern below node_modules)
     local name=$1 version=$2 package=$3 program=$4 folder="$cache/$1-$2" making
     echo "$folder"
     [ ! -x "$folder/program" ] || return 0
-    ensure_npm
+    ensure npm
     say "installing $package $version"
     making=$(mktemp -d "$cache/.$name.XXXXXX")
     npm install --prefix "$making" --ignore-scripts --no-audit --no-fund --loglevel=error "$package@$version" >&2 ||
@@ -46,6 +46,7 @@ install_python() {
     local folder making uv
     folder="$cache/python-$(sha256sum "$python_requirements" | cut -c1-12)"
     echo "$folder"
+    ensure tmux # the terminal of Terminus-2
     [ ! -x "$folder/bin/python" ] || return 0
     say "installing the packages of $python_requirements"
     uv=$(command -v uv || echo .bootstrap/bin/uv)
