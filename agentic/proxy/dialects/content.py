@@ -5,6 +5,8 @@ messages at the start are one, a tool's result is named by the call that it answ
 keys in the same order whatever API it came by.
 """
 
+import base64
+import binascii
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -21,6 +23,24 @@ TEXT_PARTS = {
     "refusal": "refusal",
 }
 """Types of parts that are text, with the field that holds it."""
+
+SEAL = "agentic1:"
+"""Beginning of what stands for thinking that a client carries without reading it: base64 of the text follows."""
+
+
+def seal_thinking(text: str) -> str:
+    """Thinking as a client carries it."""
+    return SEAL + base64.b64encode(text.encode("utf-8", "replace")).decode()
+
+
+def unseal_thinking(sealed: object) -> str:
+    """The thinking again; empty if the proxy did not seal it."""
+    if not isinstance(sealed, str) or not sealed.startswith(SEAL):
+        return ""
+    try:
+        return base64.b64decode(sealed.removeprefix(SEAL), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
 
 
 def join_parts(place: str, content: object, separator: str = "\n") -> str:

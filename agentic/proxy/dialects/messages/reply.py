@@ -2,6 +2,7 @@
 
 from ...conversation import Json, ToolCall, arguments_value
 from ..base import CallReply, tool_call_id
+from ..content import seal_thinking
 from .request import RAW_INPUT, MessagesRequest
 
 CALL_ID_PREFIX = "toolu_"
@@ -12,7 +13,10 @@ def reply_body(request: MessagesRequest, reply: CallReply) -> Json:
     message = reply.message
     content: list[Json] = []
     if message.reasoning and request.shows_thinking:
-        content.append({"type": "thinking", "thinking": message.reasoning, "signature": signature(reply.reply_id)})
+        sealed = request.seals_thinking
+        shown = "" if sealed else message.reasoning
+        mark = signature(reply.reply_id, message.reasoning if sealed else None)
+        content.append({"type": "thinking", "thinking": shown, "signature": mark})
     if message.content.strip():
         content.append({"type": "text", "text": message.content})
     for index, call in enumerate(message.tool_calls[: request.shown_calls]):
@@ -46,9 +50,9 @@ def call_block(call: ToolCall, reply_id: str, index: int) -> Json:
     }
 
 
-def signature(reply_id: str) -> str:
-    """What a client has to give back with a thinking block; nothing depends on it."""
-    return f"agentic-{reply_id}"
+def signature(reply_id: str, thinking: str | None) -> str:
+    """What a client has to give back with a thinking block: the thinking itself, sealed, where it is not shown."""
+    return f"agentic-{reply_id}" if thinking is None else seal_thinking(thinking)
 
 
 def stop_reason(reply: CallReply) -> str:

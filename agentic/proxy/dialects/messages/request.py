@@ -8,7 +8,7 @@ from pydantic import Field
 from ...conversation import Json, Message, ToolCall
 from ...errors import InvalidRequest
 from ..base import CallRequest
-from ..content import function_schema, join_parts, left_out, normal_form, refused_part, tool_call
+from ..content import function_schema, join_parts, left_out, normal_form, refused_part, tool_call, unseal_thinking
 from ..sampling import ToolChoice, force, format_constraint
 from ..wire import Wire, check, read_object
 
@@ -23,6 +23,7 @@ class _Message(Wire):
 
 class _Thinking(Wire):
     type: str | None = None
+    display: str | None = None
 
 
 class _OutputConfig(Wire):
@@ -50,6 +51,11 @@ class MessagesRequest(Wire):
     def shows_thinking(self) -> bool:
         """Whether the client asked for thinking blocks."""
         return self.thinking is not None and self.thinking.type not in (None, "disabled")
+
+    @property
+    def seals_thinking(self) -> bool:
+        """Whether its thinking blocks are to be carried, not read: without text, and sealed in the signature."""
+        return self.thinking is not None and self.thinking.display == "omitted"
 
     @property
     def shown_calls(self) -> int | None:
@@ -117,7 +123,7 @@ def _assistant(place: str, blocks: Iterable[Json], skipped: list[str]) -> Messag
                 text += join_parts(place, [block])
             case "thinking":
                 shown = block.get("thinking")
-                thinking += shown if isinstance(shown, str) else ""
+                thinking += shown if isinstance(shown, str) and shown else unseal_thinking(block.get("signature"))
             case "tool_use":
                 calls.append(_call(place, block))
             case "image":

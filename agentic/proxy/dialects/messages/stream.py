@@ -23,6 +23,7 @@ class MessagesWriter:
         self._index = -1
         self._open: str | None = None
         """Type of the block that has started and not stopped."""
+        self._thinking = ""
         self._blank = ""
         """White space that came before any text of its block."""
 
@@ -39,7 +40,7 @@ class MessagesWriter:
                 case TextDelta():
                     yield from self._text(delta.text)
                 case ReasoningDelta() if self._request.shows_thinking:
-                    yield from self._grow("thinking", {"type": "thinking_delta", "thinking": delta.text})
+                    yield from self._reasoning(delta.text)
                 case CallStart() if self._is_shown(delta.index):
                     yield from self._call(delta)
                 case CallArguments() if self._is_shown(delta.index):
@@ -69,6 +70,11 @@ class MessagesWriter:
         text, self._blank = self._blank + text, ""
         yield from self._grow("text", {"type": "text_delta", "text": text})
 
+    def _reasoning(self, text: str) -> Iterator[str]:
+        self._thinking += text
+        shown = "" if self._request.seals_thinking else text
+        yield from self._grow("thinking", {"type": "thinking_delta", "thinking": shown})
+
     def _grow(self, kind: str, delta: Json) -> Iterator[str]:
         if self._open != kind:
             yield from self._start(kind, {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {}))
@@ -90,7 +96,8 @@ class MessagesWriter:
 
     def _stop(self) -> Iterator[str]:
         if self._open == "thinking":
-            yield self._delta({"type": "signature_delta", "signature": signature(self._head.reply_id)})
+            mark = signature(self._head.reply_id, self._thinking if self._request.seals_thinking else None)
+            yield self._delta({"type": "signature_delta", "signature": mark})
         if self._open is not None:
             yield _event("content_block_stop", {"index": self._index})
         self._open = None

@@ -5,30 +5,20 @@ call whose id says that it belongs to the last turn joins it also when the clien
 that only OpenAI's own tools leave behind are skipped and counted.
 """
 
-import base64
-import binascii
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from ...conversation import Json, Message, ToolCall
 from ...errors import InvalidRequest
-from ..content import join_parts, tool_call
+from ..content import join_parts, tool_call, unseal_thinking
 from ..wire import write_json
 from .tools import custom_arguments, shown_name
 
-SEAL = "agentic1:"
-"""Beginning of `encrypted_content` that the proxy made: the thinking in base64, so that a client can carry it."""
 REFERENCE = "reference"
 """Role of a message that stands for the stored reply whose id is its content."""
 ITEM_ID = re.compile(r"(msg|rs|fc|ctc)_([0-9a-f]{32})(_\d+)?")
 CALL_ID = re.compile(r"call_([0-9a-f]{24})\d+")
-
-
-def seal_thinking(text: str) -> str:
-    """`encrypted_content` of a reasoning item."""
-    return SEAL + base64.b64encode(text.encode()).decode()
 
 
 class ItemReader:
@@ -58,7 +48,7 @@ class ItemReader:
                 self._message(place, item)
             case "reasoning":
                 self._end_reasoning()
-                self._reasoning = "\n".join(_thinking(place, item))
+                self._reasoning = _thinking(place, item)
             case "function_call" | "custom_tool_call":
                 self._call(place, item, is_custom=kind == "custom_tool_call")
             case "function_call_output" | "custom_tool_call_output":
@@ -142,18 +132,12 @@ class ItemReader:
             self._messages.append(Message("assistant", reasoning=self._take_reasoning()))
 
 
-def _thinking(place: str, item: Json) -> Iterator[str]:
+def _thinking(place: str, item: Json) -> str:
     for name in ("content", "summary"):
         parts = item.get(name)
         if isinstance(parts, list) and parts:
-            yield join_parts(f"{place}.{name}", parts)
-            return
-    sealed = item.get("encrypted_content")
-    if isinstance(sealed, str) and sealed.startswith(SEAL):
-        try:
-            yield base64.b64decode(sealed.removeprefix(SEAL), validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            return
+            return join_parts(f"{place}.{name}", parts)
+    return unseal_thinking(item.get("encrypted_content"))
 
 
 def _output(place: str, output: object) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ...conversation import Json
 from ..base import CallReply
-from .items import seal_thinking
+from ..content import seal_thinking
 from .request import ResponsesRequest
 
 
