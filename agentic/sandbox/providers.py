@@ -1,17 +1,27 @@
 """From settings to a provider and its store: the one place that knows all implementations."""
 
 import os
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentic.sandbox.base import SandboxProvider
 from agentic.sandbox.rootfs import RootfsStore
 from agentic.sandbox.settings import (
+    AgentSandbox,
     BubblewrapSandbox,
     DockerSandbox,
+    KruiseSandbox,
+    KubeSandbox,
     PodmanSandbox,
+    PodSandbox,
     SandboxSettings,
     UnsafeProcessSandbox,
 )
+
+if TYPE_CHECKING:
+    from agentic.cluster.api import KubeApi
+    from agentic.sandbox.kube.source import Source
 
 
 def open_store(root: Path, settings: SandboxSettings) -> RootfsStore:
@@ -37,3 +47,34 @@ def make_provider(settings: SandboxSettings, store: RootfsStore) -> SandboxProvi
             from agentic.sandbox.local.process import ProcessProvider
 
             return ProcessProvider(settings, store)
+        case PodSandbox() | KruiseSandbox() | AgentSandbox():
+            from agentic.sandbox.kube.provider import KubeProvider
+
+            return KubeProvider(settings, partial(connect_cluster, settings), partial(make_source, settings))
+
+
+async def connect_cluster(settings: KubeSandbox) -> "KubeApi":
+    """The API server that KUBECONFIG names, or that of the cluster that we run in, and the sandboxes' namespace."""
+    from agentic.cluster.client import KubeClient
+    from agentic.cluster.credentials import LoadedCredentials
+
+    credentials = LoadedCredentials()
+    namespace = settings.namespace or (await credentials.access()).namespace
+    return KubeClient(credentials, namespace=namespace)
+
+
+def make_source(settings: PodSandbox | KruiseSandbox | AgentSandbox, api: "KubeApi") -> "Source":
+    """Where the pods of sandboxes of these settings come from."""
+    match settings:
+        case PodSandbox():
+            from agentic.sandbox.kube.pod import PodSource
+
+            return PodSource(api, settings)
+        case KruiseSandbox():
+            from agentic.sandbox.kube.kruise import KruiseSource
+
+            return KruiseSource(api, settings)
+        case AgentSandbox():
+            from agentic.sandbox.kube.agent_sandbox import AgentSandboxSource
+
+            return AgentSandboxSource(api, settings)

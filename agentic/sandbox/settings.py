@@ -125,6 +125,8 @@ class KubeSandbox(SandboxLimits):
     """Refuse writes but below `writable_paths`; for tasks that work there only."""
     writable_paths: tuple[str, ...] = ("/tmp", "/logs")
     """Folders with space of their own, which start empty and count against `scratch_mb`."""
+    capabilities: tuple[Literal["SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE"], ...] = ()
+    """Given back to a sandbox's root user: SETUID, SETGID and KILL for tasks that run commands as another user."""
     scratch_mb: int = Field(2048, ge=16)
     """Disk that a sandbox may write, in MiB; one that writes more is evicted, and lost."""
     request_memory_mb: int = Field(128, ge=4)
@@ -152,8 +154,6 @@ class KubeSandbox(SandboxLimits):
     """How long an image may fail to be pulled before the sandbox is given up."""
     starts_per_node: int = Field(4, ge=1)
     """Sandboxes that may start at once for each schedulable node; with `start_concurrency` the upper bound."""
-    request_attempts: int = Field(6, ge=1)
-    """How often a call is made that the API server refuses for the moment (429, 5xx, time-out)."""
     owner: SandboxOwner | None = None
     """What the run's objects end with besides their lease; None is nothing."""
 

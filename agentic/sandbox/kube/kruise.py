@@ -1,0 +1,227 @@
+"""OpenKruise Agents: a SandboxSet as pool, and a SandboxClaim for each sandbox.
+
+A warm sandbox of the right class takes the task's image in place when it is claimed, so that one pool serves all tasks;
+pools of one task each are the other setting. The claimed Sandbox is found by the label that the controller writes onto
+it, and exactly one has to carry it. Deleting a claim leaves its Sandbox alive, so that giving back deletes the Sandbox
+too; until then it belongs to our lease, and ends at its own shutdownTime.
+"""
+
+import re
+import time
+
+from agentic.cluster.api import KubeApi
+from agentic.cluster.errors import WaitTimeoutError
+from agentic.cluster.resources import JsonObject, Resource, name_of, uid_of
+from agentic.cluster.watching import Watcher
+from agentic.sandbox.errors import SandboxStartError
+from agentic.sandbox.kube.claims import (
+    ClaimState,
+    ClaimVerdict,
+    judge_in_place_update,
+    judge_kruise_claim,
+    only_claimed,
+)
+from agentic.sandbox.kube.leases import Lease, rfc3339, take_lease
+from agentic.sandbox.kube.manifests import (
+    ROLE_SANDBOX,
+    owned_by,
+    run_labels,
+    sandbox_pod_spec,
+)
+from agentic.sandbox.kube.mutations import require_isolated
+from agentic.sandbox.kube.names import CONTAINER, ROLE_LABEL, SANDBOX_LABEL, selector
+from agentic.sandbox.kube.pools import Pool, PoolKey, Pools
+from agentic.sandbox.kube.source import Made, Order, Taken, to_its_end
+from agentic.sandbox.kube.starting import PodStart
+from agentic.sandbox.settings import KruiseSandbox
+
+CLAIM_NAME_LABEL = "agents.kruise.io/claim-name"
+"""Written by the controller onto the Sandbox that a claim got, whatever the API group is called."""
+
+
+def sandbox_set(settings: KruiseSandbox, pool: Pool, kind: Resource) -> JsonObject:
+    """A pool. Its pods have no deadline of their own, since they may wait for long."""
+    labels = run_labels(pool.owner.run_id, pool.owner.name)
+    template = {
+        "metadata": {"labels": {**labels, ROLE_LABEL: ROLE_SANDBOX}},
+        "spec": sandbox_pod_spec(settings, pool.key.image, pool.key.resources),
+    }
+    head = kind.head(pool.name, labels=labels, ownerReferences=owned_by(pool.owner.lease))
+    return {**head, "spec": {"replicas": pool.size.replicas, "template": template}}
+
+
+def sandbox_claim(settings: KruiseSandbox, order: Order, pool: Pool, kind: Resource, now: float) -> JsonObject:
+    """A claim of one sandbox, which takes the order's image in place when the pool has another."""
+    labels = run_labels(order.owner.run_id, order.owner.name, **{SANDBOX_LABEL: order.name})
+    timeout = f"{int(settings.start_timeout_seconds)}s"
+    spec: JsonObject = {
+        "templateName": pool.name,
+        "replicas": 1,
+        "claimTimeout": timeout,
+        "waitReadyTimeout": timeout,
+        "createOnNoStock": True,
+        "skipInitRuntime": True,
+        "shutdownTime": rfc3339(now + settings.lease_seconds),
+        "ttlAfterCompleted": f"{settings.lease_seconds}s",
+        "labels": labels,
+    }
+    if order.image != pool.key.image:
+        spec["inplaceUpdate"] = {"image": order.image}
+    head = kind.head(order.name, labels=labels, ownerReferences=owned_by(order.owner.lease))
+    return {**head, "spec": spec}
+
+
+def pool_key(settings: KruiseSandbox, order: Order) -> PoolKey:
+    if settings.pool.by == "task":
+        return PoolKey(order.owner.name, order.image, order.resources, image_name(order.image))
+    readable = f"agentic-{order.resources.name}"
+    return PoolKey(order.owner.name, settings.base_image, order.resources, readable)
+
+
+def image_name(reference: str) -> str:
+    """The last part of a reference's repository: `r.io/swe-bench/astropy__astropy-12907:v1` → that of the task."""
+    return re.split(r"[:@]", reference.rpartition("/")[2])[0]
+
+
+class KruiseSource:
+    """Claims sandboxes of SandboxSets."""
+
+    def __init__(self, api: KubeApi, settings: KruiseSandbox) -> None:
+        group, version = settings.api_group, settings.api_version
+        self._sandboxes = Resource(group, version, "sandboxes", "Sandbox")
+        self._claims = Resource(group, version, "sandboxclaims", "SandboxClaim")
+        self._sets = Resource(group, version, "sandboxsets", "SandboxSet")
+        self.kinds: tuple[Resource, ...] = (self._sandboxes, self._claims, self._sets)
+        self._api, self._settings = api, settings
+        self._pools = Pools(api, settings.pool, lambda pool: [(self._sets, sandbox_set(settings, pool, self._sets))])
+        self._made = Made()
+        self._used: dict[str, Pool] = {}
+        self._got: dict[str, tuple[str, str]] = {}
+        self._watchers: dict[tuple[str, str], Watcher] = {}
+
+    @property
+    def pools(self) -> Pools:
+        return self._pools
+
+    async def take(self, order: Order) -> Taken:
+        """See `Source.take`."""
+        pool = await self._pools.enter(order.owner, pool_key(self._settings, order))
+        is_taken = False
+        try:
+            now = time.time()
+            claim = await to_its_end(self._create(order, pool, now))
+            sandbox = await self._await_sandbox(order, claim)
+            pod = await self._await_pod(order, sandbox)
+            is_taken = True
+            return Taken(name_of(pod), take_lease(self._settings.lease_seconds, now))
+        finally:
+            if is_taken:
+                self._pools.settle(pool)
+                self._used[order.name] = pool
+            else:
+                self._pools.leave(pool, was_taken=False)
+
+    async def _create(self, order: Order, pool: Pool, now: float) -> JsonObject:
+        claims = await self._watch(order, self._claims)
+        body = sandbox_claim(self._settings, order, pool, self._claims, now)
+        claim = self._made.add(await self._api.create(self._claims, body))
+        claims.remember(claim)
+        return claim
+
+    async def _watch(self, order: Order, kind: Resource) -> Watcher:
+        key = (order.owner.name, kind.plural)
+        if key not in self._watchers:
+            self._watchers[key] = Watcher(self._api, kind, labels=selector(owner=order.owner.name))
+        await self._watchers[key].start()
+        return self._watchers[key]
+
+    async def _await_sandbox(self, order: Order, claim: JsonObject) -> JsonObject:
+        claims = await self._watch(order, self._claims)
+        last = ClaimVerdict(ClaimState.WAITING)
+
+        def look(body: JsonObject | None) -> ClaimVerdict | None:
+            nonlocal last
+            last = judge_kruise_claim(body)
+            return None if last.state is ClaimState.WAITING else last
+
+        try:
+            verdict = await claims.wait_for(
+                order.name, look, timeout_seconds=self._settings.start_timeout_seconds + 10.0
+            )
+        except WaitTimeoutError as error:
+            raise SandboxStartError(f"sandbox {order.name} was not claimed in time: {last.reason or error}") from error
+        if verdict.state is ClaimState.FAILED:
+            raise SandboxStartError(f"sandbox {order.name} was not started: {verdict.reason}")
+        found = await self._api.list(self._sandboxes, labels=f"{CLAIM_NAME_LABEL}={order.name}")
+        sandbox = only_claimed(claim, found.items)
+        await to_its_end(self._adopt(order, sandbox))
+        return sandbox
+
+    async def _adopt(self, order: Order, sandbox: JsonObject) -> None:
+        """From now on it goes with our lease: nothing owns a claimed Sandbox."""
+        self._got[order.name] = (name_of(sandbox), uid_of(sandbox))
+        patch = {"metadata": {"ownerReferences": owned_by(order.owner.lease), "uid": uid_of(sandbox)}}
+        await self._api.patch(self._sandboxes, name_of(sandbox), patch)
+
+    async def _await_pod(self, order: Order, sandbox: JsonObject) -> JsonObject:
+        verdict = judge_in_place_update(sandbox, order.image)
+        if verdict.state is ClaimState.FAILED:
+            raise SandboxStartError(f"sandbox {order.name} was not started: {verdict.reason}")
+        start = PodStart(self._api, order.owner.pods, self._settings, name_of(sandbox), is_known=False)
+        pod = await start.wait(lambda pod: has_image(pod, order.image))
+        require_isolated(order.name, sandbox_pod_spec(self._settings, order.image, order.resources), pod["spec"])
+        return pod
+
+    async def renew(self, order: Order, taken: Taken, lease: Lease) -> None:
+        """See `Source.renew`."""
+        await self._api.patch(self._sandboxes, taken.pod, {"spec": {"shutdownTime": rfc3339(lease.expires)}})
+
+    async def give_back(self, order: Order) -> None:
+        """See `Source.give_back`."""
+        pool = self._used.pop(order.name, None)
+        if pool is not None:
+            self._pools.leave(pool, was_taken=True)
+        claim = self._made.uid(order.name)
+        if claim is None:
+            return
+        await self._api.delete(self._claims, order.name, uid=claim)
+        got = self._got.get(order.name)
+        if got is not None:
+            await self._api.delete(self._sandboxes, got[0], uid=got[1])
+        else:
+            await self._delete_claimed(order)
+        self._got.pop(order.name, None)
+        self._made.forget(order.name)
+
+    async def _delete_claimed(self, order: Order) -> None:
+        """What a claim that we gave up on may have got after all."""
+        found = await self._api.list(self._sandboxes, labels=f"{CLAIM_NAME_LABEL}={order.name}")
+        for sandbox in found.items:
+            await self._api.delete(self._sandboxes, name_of(sandbox), uid=uid_of(sandbox))
+
+    async def close(self) -> None:
+        """See `Source.close`."""
+        await self._pools.close()
+        for watcher in self._watchers.values():
+            await watcher.close()
+        self._watchers.clear()
+
+
+def has_image(pod: JsonObject, image: str) -> bool:
+    """Whether a pod was given this image, and runs it: an update in place shows in the spec first."""
+    spec = _container(pod["spec"]["containers"])
+    status = _container(pod["status"].get("containerStatuses", []))
+    if spec.get("image") != image:
+        return False
+    running = str(status.get("image", ""))
+    return running == image or not running or is_same_image(running, image)
+
+
+def is_same_image(running: str, asked: str) -> bool:
+    """Container runtimes report an image by its full name, with the default registry and tag added."""
+    name = running.removeprefix("docker.io/").removeprefix("library/")
+    return name == asked or name == f"{asked}:latest" or name.rpartition("@")[2] == asked.rpartition("@")[2]
+
+
+def _container(containers: list[JsonObject]) -> JsonObject:
+    return next((one for one in containers if one["name"] == CONTAINER), {})

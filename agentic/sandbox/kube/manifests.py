@@ -1,0 +1,240 @@
+"""The objects that we make, as pure functions of settings and names.
+
+Owned here: the isolation of a sandbox's pod. No service-account token, no service links, seccomp's default profile, no
+privilege escalation, no capability, never privileged, limits on memory, CPU and disk, an end after its lease, and a
+NetworkPolicy that lets it reach the proxy's port alone, or nothing. What a task may loosen is in the settings, and
+listed there; the rest cannot be loosened. Nothing here talks to a server.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agentic.cluster.resources import DAEMON_SETS, JOBS, NETWORK_POLICIES, PODS, JsonObject
+from agentic.sandbox.kube.names import (
+    CONTAINER,
+    OWNER_LABEL,
+    PART,
+    PART_LABEL,
+    ROLE_LABEL,
+    RUN_LABEL,
+    label_value,
+    object_name,
+)
+from agentic.sandbox.settings import KubeSandbox
+
+ROLE_SANDBOX, ROLE_PREFETCH = "sandbox", "prefetch"
+
+IDLE = (
+    "env --ignore-signal=CHLD true 2> /dev/null && exec env --ignore-signal=CHLD sleep 2147483647; "
+    "trap '' CHLD; exec sleep 2147483647"
+)
+"""Process 1 of a sandbox: one process that never does anything, and that makes the kernel clear up orphans."""
+
+GRACE_SECONDS = 1
+"""Between the request to end and the kill. Nothing in a sandbox has anything to save."""
+
+HEARTBEAT = "agentic-rl/renewed-at"
+HOLDER = "agentic-rl/holder"
+"""Annotations of a lease: when it was last renewed, in unix seconds, and by whom."""
+
+LEASE_LABEL = "agentic-rl/lease"
+"""Of leases, so that they are found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The class of a sandbox; sandboxes of the same class can stand in for each other."""
+
+    memory_mb: int
+    cpus: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.memory_mb}mb-{round(self.cpus * 1000)}m"
+
+
+def owned_by(lease: JsonObject) -> list[JsonObject]:
+    """Owner references to a lease: what has them goes when it goes."""
+    return [
+        {
+            "apiVersion": JOBS.api_version,
+            "kind": JOBS.kind,
+            "name": lease["metadata"]["name"],
+            "uid": lease["metadata"]["uid"],
+        }
+    ]
+
+
+def run_labels(run_id: str, owner: str, **more: str) -> dict[str, str]:
+    return {PART_LABEL: PART, RUN_LABEL: label_value(run_id), OWNER_LABEL: owner, **more}
+
+
+def lease_job(settings: KubeSandbox, run_id: str, name: str, holder: str, now: float) -> JsonObject:
+    """The lease of one owner: a Job that runs no pod, and that the cluster's own controllers fail when nobody has
+    pushed its deadline on, remove because it has ended, and whose dependents they remove with it."""
+    metadata: JsonObject = {
+        "labels": run_labels(run_id, name, **{LEASE_LABEL: "true"}),
+        "annotations": {HEARTBEAT: f"{now:.3f}", HOLDER: holder},
+    }
+    if settings.owner is not None:
+        owner = settings.owner
+        metadata["ownerReferences"] = [
+            {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+        ]
+    container = {"name": "none", "image": settings.base_image, "command": ["true"]}
+    spec: JsonObject = {
+        "parallelism": 0,
+        "completions": 1,
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": settings.lease_seconds,
+        "ttlSecondsAfterFinished": 0,
+        "template": {
+            "spec": {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [container]}
+        },
+    }
+    return {**JOBS.head(name, **metadata), "spec": spec}
+
+
+def sandbox_pod_spec(
+    settings: KubeSandbox, image: str, resources: Resources, *, lease_seconds: int | None = None
+) -> JsonObject:
+    """The pod of a sandbox, whoever makes it. `lease_seconds` ends it by itself where nothing else would."""
+    writable = list(settings.writable_paths)
+    spec: JsonObject = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "hostname": "sandbox",
+        "dnsPolicy": "None",
+        "dnsConfig": {"nameservers": ["127.0.0.1"]},
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_sandbox_container(settings, image, resources)],
+        "volumes": [
+            {"name": f"writable-{number}", "emptyDir": {"sizeLimit": f"{settings.scratch_mb}Mi"}}
+            for number in range(len(writable))
+        ],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {ROLE_LABEL: ROLE_SANDBOX}},
+            }
+        ],
+        **_placement(settings),
+    }
+    if lease_seconds is not None:
+        spec["activeDeadlineSeconds"] = lease_seconds
+    return spec
+
+
+def _sandbox_container(settings: KubeSandbox, image: str, resources: Resources) -> JsonObject:
+    request_memory = min(settings.request_memory_mb, resources.memory_mb)
+    request_cpus = min(settings.request_cpus, resources.cpus)
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/sh", "-c", IDLE],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "privileged": False,
+            "readOnlyRootFilesystem": settings.read_only_root,
+            "capabilities": {
+                "drop": ["ALL"],
+                **({"add": list(settings.capabilities)} if settings.capabilities else {}),
+            },
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "resources": {
+            "requests": {
+                "memory": f"{request_memory}Mi",
+                "cpu": f"{round(request_cpus * 1000)}m",
+                "ephemeral-storage": "16Mi",
+            },
+            "limits": {
+                "memory": f"{resources.memory_mb}Mi",
+                "cpu": f"{round(resources.cpus * 1000)}m",
+                "ephemeral-storage": f"{settings.scratch_mb}Mi",
+            },
+        },
+        "volumeMounts": [
+            {"name": f"writable-{number}", "mountPath": path} for number, path in enumerate(settings.writable_paths)
+        ],
+    }
+
+
+def _placement(settings: KubeSandbox) -> JsonObject:
+    placement: JsonObject = {}
+    if settings.image_pull_secrets:
+        placement["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
+    if settings.runtime_class is not None:
+        placement["runtimeClassName"] = settings.runtime_class
+    if settings.priority_class is not None:
+        placement["priorityClassName"] = settings.priority_class
+    if settings.node_selector:
+        placement["nodeSelector"] = dict(settings.node_selector)
+    if settings.tolerations:
+        placement["tolerations"] = [dict(toleration) for toleration in settings.tolerations]
+    return placement
+
+
+def sandbox_pod(
+    settings: KubeSandbox, name: str, image: str, resources: Resources, labels: Mapping[str, str], lease: JsonObject
+) -> JsonObject:
+    """A plain pod as a sandbox."""
+    head = PODS.head(name, labels={**labels, ROLE_LABEL: ROLE_SANDBOX}, ownerReferences=owned_by(lease))
+    return {**head, "spec": sandbox_pod_spec(settings, image, resources, lease_seconds=settings.lease_seconds)}
+
+
+def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonObject) -> JsonObject:
+    """No way in, and out to the proxy's port alone; to nothing when there is no port. Of one owner, as its sandboxes
+    are, so that nobody's end opens another's."""
+    egress: list[JsonObject] = []
+    if settings.proxy_port is not None:
+        egress.append(
+            {
+                "to": [{"podSelector": {"matchLabels": dict(settings.proxy_selector)}}],
+                "ports": [{"protocol": "TCP", "port": settings.proxy_port}],
+            }
+        )
+    spec: JsonObject = {
+        "podSelector": {"matchLabels": {OWNER_LABEL: owner}},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [],
+        "egress": egress,
+    }
+    head = NETWORK_POLICIES.head(owner, labels=run_labels(run_id, owner), ownerReferences=owned_by(lease))
+    return {**head, "spec": spec}
+
+
+def prefetch_set(
+    settings: KubeSandbox, run_id: str, owner: str, images: Sequence[str], lease: JsonObject
+) -> JsonObject:
+    """A DaemonSet that makes every node pull these images, one after the other, and then idles until it is removed."""
+    labels = run_labels(run_id, owner, **{ROLE_LABEL: ROLE_PREFETCH})
+    name = object_name("prefetch", owner, *images)
+    selected = {**labels, "agentic-rl/prefetch": name}
+    resources = Resources(32, 0.05)
+    spec = sandbox_pod_spec(settings, settings.base_image, resources)
+    spec.pop("topologySpreadConstraints")
+    spec["restartPolicy"] = "Always"
+    spec["initContainers"] = [
+        {
+            **_sandbox_container(settings, image, resources),
+            "name": f"image-{number}",
+            "command": ["/bin/sh", "-c", "exit 0"],
+        }
+        for number, image in enumerate(images)
+    ]
+    template = {"metadata": {"labels": selected}, "spec": spec}
+    head = DAEMON_SETS.head(name, labels=labels, ownerReferences=owned_by(lease))
+    return {
+        **head,
+        "spec": {
+            "selector": {"matchLabels": {"agentic-rl/prefetch": name}},
+            "updateStrategy": {"type": "OnDelete"},
+            "template": template,
+        },
+    }

@@ -1,0 +1,211 @@
+"""The provider of all sandboxes on Kubernetes; pods, OpenKruise and agent-sandbox differ in their `Source` alone.
+
+Owned here: the order of things. The lease and the network policy come before the first sandbox; a sandbox is paced by
+the gate while it starts; whatever failed or was cancelled on the way is given back; leases are renewed while sandboxes
+are in use; `close` gives back all of it, pools and lease included. Invariants: an object is only removed when it is
+surely ours, by its uid; and what this process can't remove any more, the cluster does after the lease.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from agentic.cluster.api import KubeApi
+from agentic.cluster.errors import AlreadyExistsError, CredentialsError, ForbiddenError
+from agentic.cluster.resources import DAEMON_SETS
+from agentic.errors import AgenticError
+from agentic.sandbox.base import Sandbox, SandboxSpec
+from agentic.sandbox.errors import SandboxSetupError, SandboxStartError
+from agentic.sandbox.kube.execution import SandboxExec
+from agentic.sandbox.kube.manifests import Resources, prefetch_set
+from agentic.sandbox.kube.names import CONTAINER, object_name, require_safe
+from agentic.sandbox.kube.owner import Owner
+from agentic.sandbox.kube.pacing import Gate
+from agentic.sandbox.kube.pod_exec import PodExec, PodTarget
+from agentic.sandbox.kube.sandbox import RemoteSandbox
+from agentic.sandbox.kube.source import Order, Source, Taken
+from agentic.sandbox.kube.sweeping import sweep_run
+from agentic.sandbox.kube.transfers import Transfers
+from agentic.sandbox.settings import KubeSandbox
+
+log = logging.getLogger(__name__)
+
+LOOKS_PER_LEASE = 10
+"""How often leases are looked at in the time that they last."""
+
+type Connect = Callable[[], Awaitable[KubeApi]]
+type MakeSource = Callable[[KubeApi], Source]
+
+
+@dataclass(slots=True)
+class InUse:
+    """A sandbox that was taken."""
+
+    order: Order
+    taken: Taken
+    sandbox: RemoteSandbox
+
+
+class KubeProvider:
+    """All sandboxes of this process in one namespace."""
+
+    def __init__(self, settings: KubeSandbox, connect: Connect, make_source: MakeSource) -> None:
+        self.settings = settings
+        self._connect, self._make_source = connect, make_source
+        self._api: KubeApi | None = None
+        self._source: Source | None = None
+        self._owners: dict[str, Owner] = {}
+        self._names: set[str] = set()
+        self._in_use: dict[str, InUse] = {}
+        self._gate = Gate(settings)
+        self._transfers = Transfers()
+        self._setup = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def _connected(self) -> tuple[KubeApi, Source]:
+        async with self._setup:
+            if self._api is None or self._source is None:
+                self._api = await self._connect()
+                self._source = self._make_source(self._api)
+                self._renewing = asyncio.create_task(self._renew_for_ever(), name="renew sandboxes")
+            return self._api, self._source
+
+    async def _owner_of(self, api: KubeApi, run_id: str) -> Owner:
+        async with self._setup:
+            owner = self._owners.get(run_id)
+            if owner is None:
+                owner = Owner(api, self.settings, run_id)
+                await owner.start()
+                self._owners[run_id] = owner
+            return owner
+
+    async def acquire(self, spec: SandboxSpec) -> Sandbox:
+        require_takeable(spec)
+        name = object_name(spec.sandbox_id, spec.run_id)
+        if name in self._names:
+            raise SandboxStartError(f"sandbox {spec.run_id}/{spec.sandbox_id} runs already: give each its own id")
+        self._names.add(name)
+        order: Order | None = None
+        is_taken = False
+        try:
+            api, source = await self._connected()
+            owner = await self._owner_of(api, spec.run_id)
+            order = Order(owner, name, spec.sandbox_id, spec.reference, self._resources(spec))
+            sandbox = await self._take(api, source, order, spec)
+            is_taken = True
+            return sandbox
+        except (CredentialsError, ForbiddenError) as error:
+            raise SandboxSetupError(f"sandboxes cannot be made in this cluster: {error}") from error
+        except AlreadyExistsError as error:
+            raise SandboxStartError(f"sandbox {spec.sandbox_id} runs already, give each its own id: {error}") from error
+        except (SandboxStartError, SandboxSetupError):
+            raise
+        except AgenticError as error:
+            raise SandboxStartError(f"sandbox {spec.sandbox_id} was not started: {error}") from error
+        finally:
+            if not is_taken:
+                await asyncio.shield(self._give_back(name, order))
+
+    def _resources(self, spec: SandboxSpec) -> Resources:
+        return Resources(spec.memory_mb or self.settings.memory_mb, spec.cpus or self.settings.cpus)
+
+    async def _take(self, api: KubeApi, source: Source, order: Order, spec: SandboxSpec) -> Sandbox:
+        async with self._gate.starting():
+            taken = await source.take(order)
+        pod = order.owner.pods.objects.get(taken.pod, {})
+        self._gate.see_nodes([str(pod.get("spec", {}).get("nodeName", ""))])
+        sandbox = RemoteSandbox(
+            spec,
+            order.name,
+            taken.pod,
+            settings=self.settings,
+            channel=self._channel(api, taken),
+            transfers=self._transfers,
+            pods=order.owner.pods,
+            give_back=lambda: self._give_back(order.name, order),
+        )
+        await sandbox.prepare()
+        self._in_use[order.name] = InUse(order, taken, sandbox)
+        return sandbox
+
+    def _channel(self, api: KubeApi, taken: Taken) -> SandboxExec:
+        return PodExec(api, PodTarget(taken.pod, CONTAINER))
+
+    async def _give_back(self, name: str, order: Order | None) -> None:
+        """May be repeated. What the API server does not take now is left to the lease, and said."""
+        self._in_use.pop(name, None)
+        self._names.discard(name)
+        if order is None or self._source is None:
+            return
+        try:
+            await self._source.give_back(order)
+        except AgenticError as error:
+            log.warning("sandbox %s was not given back and is left to its lease: %s", name, error)
+
+    async def _renew_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.lease_seconds / LOOKS_PER_LEASE)
+            await self.renew_due()
+
+    async def renew_due(self) -> None:
+        """Renew the sandboxes' own leases, those of which half is gone."""
+        now = time.time()
+        for name, used in list(self._in_use.items()):
+            if self._source is None or not used.taken.lease.is_due(now):
+                continue
+            lease = used.taken.lease.renewed(now)
+            try:
+                await self._source.renew(used.order, used.taken, lease)
+            except AgenticError as error:
+                log.warning("the lease of sandbox %s was not renewed, which is tried again: %s", name, error)
+                continue
+            used.taken = Taken(used.taken.pod, lease)
+
+    async def prefetch(self, run_id: str, images: Sequence[str]) -> str:
+        """Have every node pull these images; the name of what does, which goes with the run. May be repeated."""
+        api, _ = await self._connected()
+        owner = await self._owner_of(api, run_id)
+        body = prefetch_set(self.settings, run_id, owner.name, sorted(set(images)), owner.lease)
+        with contextlib.suppress(AlreadyExistsError):
+            await api.create(DAEMON_SETS, body)
+        return str(body["metadata"]["name"])
+
+    async def end_prefetch(self, name: str) -> None:
+        """Stop pulling; what was pulled stays on the nodes. May be repeated."""
+        api, _ = await self._connected()
+        await api.delete(DAEMON_SETS, name)
+
+    async def sweep(self, run_id: str) -> int:
+        api, source = await self._connected()
+        return await sweep_run(api, self.settings, source.kinds, run_id)
+
+    async def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+        sandboxes = [used.sandbox for used in self._in_use.values()]
+        await asyncio.gather(*(sandbox.release() for sandbox in sandboxes))
+        for end in [*([self._source.close] if self._source else []), *(one.close for one in self._owners.values())]:
+            try:
+                await end()
+            except AgenticError as error:
+                log.warning("something of run %s is left to its lease: %s", ", ".join(self._owners), error)
+        self._owners.clear()
+        self._transfers.close()
+        if self._api is not None:
+            await self._api.close()
+            self._api = self._source = None
+
+
+def require_takeable(spec: SandboxSpec) -> None:
+    """Refuse what only a sandbox on this machine can have."""
+    require_safe(spec.run_id, spec.sandbox_id)
+    if spec.writable_layer is not None:
+        raise SandboxSetupError("pods cannot write into a layer: build images with sandbox.provider=bubblewrap")
+    if spec.sockets:
+        raise SandboxSetupError(
+            "pods cannot bind a socket of this machine: choose an agent that runs outside such as shell, or let the "
+            "agent reach the proxy's port by sandbox.proxy_port"
+        )

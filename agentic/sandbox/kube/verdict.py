@@ -1,0 +1,198 @@
+"""What a pod's state means for the sandbox that is to run in it, in one line.
+
+Pure: a pod and its events, as the API server sends them, go in, and one of three verdicts comes out. `waiting` may
+pass, and the caller decides for how long; `running` takes commands; `lost` is final, and never a command's exit code.
+The words looked for are those of kubelet, scheduler, node lifecycle and taint controllers; each has a test that quotes
+it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from agentic.cluster.errors import one_line
+from agentic.cluster.resources import JsonObject
+from agentic.sandbox.kube.names import CONTAINER
+
+
+class PodState(Enum):
+    """Three kinds of verdict, and how patient to be with a wait."""
+
+    WAITING = "waiting"
+    UNPULLABLE = "unpullable"
+    """Waiting for an image or a container that keeps failing: worth less patience."""
+    RUNNING = "running"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class PodVerdict:
+    """One look at a pod."""
+
+    state: PodState
+    reason: str = ""
+    """Why it waits or is lost; empty while it runs."""
+    is_permanent: bool = False
+    """Whether another pod of the same kind would end the same way."""
+
+
+HOPELESS = {
+    "InvalidImageName": "the image's name is invalid: correct the task's image or sandbox.image_pattern",
+    "ErrImageNeverPull": "the image is not on the node and may not be pulled: set another imagePullPolicy",
+    "CreateContainerConfigError": "the container's configuration is wrong",
+}
+"""Waiting reasons that no retry of kubelet mends."""
+
+FAILING = {
+    "ImagePullBackOff": "the image cannot be pulled",
+    "ErrImagePull": "the image cannot be pulled",
+    "RegistryUnavailable": "the image's registry does not answer",
+    "ImageInspectError": "the image cannot be inspected",
+    "SignatureValidationFailed": "the image's signature is not accepted",
+    "CreateContainerError": "the container cannot be created",
+    "RunContainerError": "the container cannot be started",
+    "CrashLoopBackOff": "the container ends again and again",
+    "PostStartHookError": "the container cannot be started",
+}
+"""Waiting reasons that kubelet tries again."""
+
+IMAGE_GONE = ("not found", "manifest unknown", "does not exist", "repository name not known")
+IMAGE_REFUSED = ("unauthorized", "authentication required", "403 Forbidden", "denied")
+EVENTS_WORTH_TELLING = frozenset(
+    {
+        "FailedScheduling",
+        "FailedCreatePodSandBox",
+        "FailedMount",
+        "FailedAttachVolume",
+        "Failed",
+        "BackOff",
+        "NetworkNotReady",
+        "FailedCreate",
+    }
+)
+LOST_REASONS = {
+    "Evicted": "it was evicted",
+    "DeadlineExceeded": "its lease has run out",
+    "NodeLost": "its node is lost",
+    "NodeAffinity": "its node no longer takes it",
+    "NodeShutdown": "its node is shutting down",
+    "Terminated": "its node was shut down",
+    "Shutdown": "its node was shut down",
+    "Preempting": "it was preempted",
+    "Preempted": "it was preempted",
+    "UnexpectedAdmissionError": "its node refused it",
+}
+DISRUPTIONS = {
+    "PreemptionByScheduler": "it was preempted by a pod of higher priority",
+    "DeletionByTaintManager": "its node became unreachable or was tainted",
+    "EvictionByEvictionAPI": "it was evicted through the API",
+    "DeletionByPodGC": "its node is gone",
+    "TerminationByKubelet": "its node ended it",
+}
+
+
+def judge_pod(pod: JsonObject, events: Sequence[JsonObject] = ()) -> PodVerdict:
+    """The verdict on a pod. `events` are those of the pod, in any order; they only make a wait's reason plainer."""
+    status = pod.get("status", {})
+    phase = status.get("phase", "Pending")
+    if phase in ("Failed", "Succeeded"):
+        return PodVerdict(PodState.LOST, _why_ended(pod))
+    if pod.get("metadata", {}).get("deletionTimestamp"):
+        return PodVerdict(PodState.LOST, _disruption(status) or "it is being deleted")
+    if status.get("reason") == "NodeLost" or phase == "Unknown":
+        return PodVerdict(PodState.LOST, _with("its node is lost", status.get("message")))
+    container = _container(status)
+    state = container.get("state", {})
+    if "terminated" in state:
+        return PodVerdict(PodState.LOST, _why_terminated(state["terminated"]))
+    if "running" in state and container.get("ready", False):
+        unreachable = _unreachable(status)
+        return PodVerdict(PodState.LOST, unreachable) if unreachable else PodVerdict(PodState.RUNNING)
+    return _judge_waiting(status, state.get("waiting", {}), events)
+
+
+def _judge_waiting(status: JsonObject, waiting: JsonObject, events: Sequence[JsonObject]) -> PodVerdict:
+    reason, message = str(waiting.get("reason", "")), str(waiting.get("message", ""))
+    if reason in HOPELESS:
+        return PodVerdict(PodState.LOST, _with(HOPELESS[reason], message), is_permanent=True)
+    if reason in FAILING:
+        return PodVerdict(PodState.UNPULLABLE, _with(_advice(FAILING[reason], message), message or _last(events)))
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        what = "it waits for a gate" if scheduled.get("reason") == "SchedulingGated" else "no node has room"
+        return PodVerdict(PodState.WAITING, _with(what, scheduled.get("message")))
+    return PodVerdict(PodState.WAITING, _with("it is being started", _last(events) or message))
+
+
+def _advice(what: str, message: str) -> str:
+    if any(words in message for words in IMAGE_REFUSED):
+        return f"{what}: name a Secret for its registry in sandbox.image_pull_secrets"
+    if any(words in message for words in IMAGE_GONE):
+        return f"{what}: build and push it first"
+    return what
+
+
+def _why_ended(pod: JsonObject) -> str:
+    status = pod.get("status", {})
+    reason = str(status.get("reason", ""))
+    terminated = _container(status).get("state", {}).get("terminated", {})
+    if terminated.get("reason") == "OOMKilled":
+        return _why_terminated(terminated)
+    if reason in LOST_REASONS:
+        return _with(LOST_REASONS[reason], status.get("message"))
+    if reason.startswith("OutOf"):
+        return _with("its node had no room after all", status.get("message"))
+    disruption = _disruption(status)
+    if disruption:
+        return disruption
+    if reason:
+        return _with(f"it failed as {reason}", status.get("message"))
+    return _why_terminated(terminated)
+
+
+def _why_terminated(terminated: JsonObject) -> str:
+    code = terminated.get("exitCode")
+    if terminated.get("reason") == "OOMKilled":
+        return f"it used more memory than its limit and was killed (OOMKilled, exit code {code})"
+    if code is None:
+        return "its container ended"
+    return _with(f"its first process ended with exit code {code}", terminated.get("message"))
+
+
+def _disruption(status: JsonObject) -> str:
+    condition = _condition(status, "DisruptionTarget")
+    if condition.get("status") != "True":
+        return ""
+    return _with(DISRUPTIONS.get(str(condition.get("reason")), "it was disrupted"), condition.get("message"))
+
+
+def _unreachable(status: JsonObject) -> str:
+    """The node controller marks the pods of a node that stopped answering as not ready, with the node's reason."""
+    ready = _condition(status, "Ready")
+    if ready.get("status") == "False" and ready.get("reason") in ("NodeStatusUnknown", "NodeNotReady"):
+        return _with("its node does not answer", ready.get("message"))
+    return ""
+
+
+def _container(status: JsonObject) -> JsonObject:
+    statuses: list[JsonObject] = status.get("containerStatuses", [])
+    return next((one for one in statuses if one.get("name") == CONTAINER), statuses[0] if statuses else {})
+
+
+def _condition(status: JsonObject, kind: str) -> JsonObject:
+    conditions: list[JsonObject] = status.get("conditions", [])
+    return next((one for one in conditions if one.get("type") == kind), {})
+
+
+def _last(events: Sequence[JsonObject]) -> str:
+    """The latest warning that explains a wait."""
+    told = [event for event in events if event.get("reason") in EVENTS_WORTH_TELLING]
+    if not told:
+        return ""
+    latest = max(told, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+    return f"{latest['reason']}: {latest.get('message', '')}"
+
+
+def _with(what: str, message: object) -> str:
+    words = one_line(str(message or ""))
+    return f"{what} ({words})" if words else what
