@@ -1,0 +1,221 @@
+"""Files in and out of a sandbox over its command channel: one tar stream, hashed on both ends, never held in memory.
+
+Going in, the sandbox's `tar` unpacks; coming out, ours does, by the rules of `agentic.sandbox.transfer`: nothing inside
+can touch another path of the host. A transfer has succeeded when `tar` has, and when the SHA-256 of all bytes is the
+same on both ends, which covers their number too. Packing and unpacking wait on disks, so each has a thread of a pool of
+our own, which is bounded; commands need none, so transfers never hold one up.
+"""
+
+import asyncio
+import hashlib
+import os
+import re
+import socket
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any, cast
+
+from agentic.sandbox.base import ExecResult
+from agentic.sandbox.errors import SandboxTransferError
+from agentic.sandbox.kube.execution import ExecRequest, SandboxExec
+from agentic.sandbox.transfer import TooLargeError, pack, unpack
+
+CHUNK_BYTES = 256 * 1024
+SOCKET_BYTES = 1024 * 1024
+FAILED = "transfer failed"
+
+NEEDED = r"""
+for program in tar tee sha256sum; do
+  command -v "$program" >/dev/null || { echo "the image has no $program" >&2; exit 3; }
+done
+"""
+
+UNPACK = (
+    NEEDED
+    + r"""
+mkdir -p -- "$1" || exit 3
+{ tee /dev/fd/3 | { tar -xpf - --no-same-owner -C "$1" >&2 || echo "transfer failed" >&2; cat >/dev/null; }; } \
+  3>&1 | sha256sum
+"""
+)
+"""Run as `sh -c UNPACK sh FOLDER`; prints the digest of what arrived."""
+
+PACK = (
+    NEEDED
+    + r"""
+[ -e "$1" ] || { echo "no such file or folder" >&2; exit 3; }
+archive() {
+  if [ -d "$1" ]; then tar -cf - -C "$1" .; else tar -chf - -C "$(dirname -- "$1")" -- "./$(basename -- "$1")"; fi
+}
+exec 5>&1
+{ { archive "$1" || echo "transfer failed" >&2; } | tee /dev/fd/3 >&5; } 3>&1 | sha256sum >&2
+"""
+)
+"""Run as `sh -c PACK sh PATH`; the digest of what left comes last on standard error."""
+
+DIGEST = re.compile(r"^([0-9a-f]{64})\s", re.MULTILINE)
+
+
+class Digested:
+    """A stream that hashes what passes."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._hash = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._hash.update(data)
+        return data
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        return self._stream.write(data)
+
+    def drain(self) -> None:
+        """Take the rest: tar ends its archive before the stream does."""
+        while self.read(CHUNK_BYTES):
+            pass
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+
+class Transfers:
+    """All transfers of one process; more than `concurrency` at once wait for their turn."""
+
+    def __init__(self, concurrency: int = 16, timeout_seconds: float = 1800.0) -> None:
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="sandbox-transfer")
+        self._gate = asyncio.Semaphore(concurrency)
+        self._timeout_seconds = timeout_seconds
+
+    async def upload(self, sandbox: SandboxExec, source: Path, target: str, *, user: str | None = None) -> None:
+        """A file to the path `target`, or a folder's contents into the folder `target`."""
+        if not source.exists():
+            raise SandboxTransferError(f"cannot upload {source}: no such file or folder")
+        folder, name = (target, "") if source.is_dir() else os.path.split(target)
+        what = f"cannot upload {source} to {target}"
+        async with self._gate, _Pipe() as pipe:
+            packing = self._in_thread(_pack, source, name, pipe.theirs)
+            words = ["/bin/sh", "-c", UNPACK, "sh", folder or "/"]
+            try:
+                result = await sandbox.run(self._request(words, user, stdin=pipe.chunks()))
+            finally:
+                pipe.close_ours()
+                digest = (await asyncio.gather(packing, return_exceptions=True))[0]
+            if isinstance(digest, BaseException):
+                raise SandboxTransferError(f"{what}: {digest}") from digest
+            check(result, result.text, str(digest), what)
+
+    async def download(
+        self, sandbox: SandboxExec, source: str, target: Path, *, limit_bytes: int, user: str | None = None
+    ) -> None:
+        """A file to the path `target`, or a folder's contents into the folder `target`."""
+        what = f"cannot download {source}"
+        async with self._gate, _Pipe() as pipe:
+            unpacking = self._in_thread(_unpack, pipe.theirs, target, limit_bytes)
+            words = ["/bin/sh", "-c", PACK, "sh", source]
+            try:
+                result = await sandbox.run(self._request(words, user, sink=pipe.send))
+            except (BrokenPipeError, ConnectionResetError):
+                result = None  # Our side has given up, and says why below.
+            finally:
+                pipe.close_ours()
+                digest = (await asyncio.gather(unpacking, return_exceptions=True))[0]
+        if isinstance(digest, TooLargeError) or (result is None and isinstance(digest, BaseException)):
+            raise digest
+        if result is not None and (result.exit_code != 0 or FAILED in result.error_text):
+            raise SandboxTransferError(f"{what}: {last_words(result)}")
+        if isinstance(digest, SandboxTransferError):
+            raise digest
+        if isinstance(digest, BaseException) or result is None:
+            raise SandboxTransferError(f"{what} to {target}: {digest}")
+        check(result, result.error_text, digest, what)
+
+    def _request(self, words: list[str], user: str | None, **streams: Any) -> ExecRequest:
+        return ExecRequest(words, timeout_seconds=self._timeout_seconds, user=user, **streams)
+
+    def _in_thread(self, call: Any, *arguments: Any) -> "asyncio.Future[str]":
+        return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+    def close(self) -> None:
+        """May be repeated."""
+        self._threads.shutdown(wait=False)
+
+
+def check(result: ExecResult, said: str, digest: str, what: str) -> None:
+    """Raises SandboxTransferError unless the other end succeeded and saw the same bytes."""
+    if result.timed_out:
+        raise SandboxTransferError(f"{what}: not done in time")
+    if result.exit_code != 0 or FAILED in result.error_text:
+        raise SandboxTransferError(f"{what}: {last_words(result)}")
+    found = DIGEST.findall(said)
+    if not found or found[-1] != digest:
+        raise SandboxTransferError(f"{what}: what arrived is not what was sent: try again")
+
+
+def last_words(result: ExecResult) -> str:
+    lines = DIGEST.sub("", result.error_text).replace(FAILED, "").split("\n")
+    return " ".join(" ".join(lines).split())[-300:] or f"exit code {result.exit_code}"
+
+
+class _Pipe:
+    """Bytes between the event loop and a thread, held back when the other side is slow."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        for end in (self._ours, self.theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+
+    async def __aenter__(self) -> "_Pipe":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close_ours()
+
+    async def send(self, data: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(self._ours, data)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        while data := await loop.sock_recv(self._ours, CHUNK_BYTES):
+            yield data
+
+    def close_ours(self) -> None:
+        self._ours.close()
+
+
+def _pack(source: Path, name: str, end: socket.socket) -> str:
+    with end, end.makefile("wb", buffering=CHUNK_BYTES) as stream:
+        digested = Digested(cast(IO[bytes], stream))
+        pack(source, name, cast(IO[bytes], digested))
+        return digested.hexdigest()
+
+
+def _unpack(end: socket.socket, target: Path, limit_bytes: int) -> str:
+    with end, end.makefile("rb", buffering=CHUNK_BYTES) as stream:
+        digested = Digested(cast(IO[bytes], stream))
+        unpack(cast(IO[bytes], _Open(digested)), target, limit_bytes)
+        digested.drain()
+        return digested.hexdigest()
+
+
+class _Open:
+    """A stream that whoever reads it cannot close."""
+
+    def __init__(self, stream: Digested) -> None:
+        self._stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        return self._stream.read(size)
+
+    def __enter__(self) -> "_Open":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
