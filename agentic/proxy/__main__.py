@@ -1,4 +1,4 @@
-"""`python -m agentic.proxy`: a proxy in front of a vLLM server, until interrupted.
+"""`python -m agentic.proxy`: a proxy in front of a vLLM or SGLang server, until interrupted.
 
 Arguments are read before anything else is imported from the package's heavier parts, so `--help` is quick.
 """
@@ -34,11 +34,14 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m agentic.proxy",
-        description="Record agents' LLM calls token-exactly, in front of a vLLM server.",
+        description="Record agents' LLM calls token-exactly, in front of a vLLM or SGLang server.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--engine", required=True, help="base URL of a vLLM server")
+    parser.add_argument("--engine", required=True, help="base URL of a vLLM or SGLang server")
+    parser.add_argument(
+        "--engine-kind", choices=("auto", "vllm", "sglang"), default="auto", help="what it is (default: ask it)"
+    )
     parser.add_argument("--tokenizer", required=True, help="Hugging Face folder of the served model")
     parser.add_argument("--model", help="model name that the engine expects (default: its only one)")
     parser.add_argument("--policy-version", type=int, default=0, help="version recorded for each token (default: 0)")
@@ -74,7 +77,7 @@ async def serve(options: argparse.Namespace) -> None:
 
 def make_server(options: argparse.Namespace, control_key: str | None) -> ProxyServer | ProxyFleet:
     """One process that does everything, or the supervisor of several."""
-    from .engines.vllm_http import VllmHttpEngine
+    from .engines.kinds import find_kind, make_http_engine
 
     settings = ProxySettings(
         host=options.host,
@@ -86,10 +89,12 @@ def make_server(options: argparse.Namespace, control_key: str | None) -> ProxySe
         journal_directory=options.journal,
         journal_fsync=options.fsync,
     )
-    make_engine = partial(VllmHttpEngine, options.engine, options.model, options.policy_version)
     make = partial(make_renderer, options.tokenizer)
+    renderer = make()  # also where every process makes its own, so that a bad folder is told at once
+    kind = find_kind(options.engine) if options.engine_kind == "auto" else options.engine_kind
+    make_engine = partial(make_http_engine, options.engine, kind, options.model, options.policy_version)
     if options.processes == 1:
-        return ProxyServer(settings, make_engine(), make(), control_key=control_key)
+        return ProxyServer(settings, make_engine(), renderer, control_key=control_key)
     return ProxyFleet(settings, make_engine, make, options.processes, control_key)
 
 

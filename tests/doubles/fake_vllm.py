@@ -23,21 +23,24 @@ class FakeVllm:
         self.logprobs: list[float | None] = [-0.25 * (n + 1) for n in range(len(ids))]
         self.prompt_ids_shown: list[int] | None = None
         self.status = 200
+        self.message = "no such model"
         self.error_in_stream: str | None = None
         self.delay_seconds = 0.0
         self.cut_after: int | None = None
         self.bodies: list[dict[str, Any]] = []
         self.hang_ups = 0
+        self.open = self.most_open = 0
         self.url = ""
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator["FakeVllm"]:
+    async def serving(self, port: int = 0) -> AsyncIterator["FakeVllm"]:
         """Listen on loopback."""
         app = web.Application(client_max_size=2**26)
         app.router.add_post("/v1/completions", self._complete)
+        app.router.add_get("/version", self._version)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", port, backlog=1024)
         await site.start()
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         try:
@@ -45,14 +48,19 @@ class FakeVllm:
         finally:
             await runner.cleanup()
 
+    async def _version(self, _request: web.Request) -> web.Response:
+        return web.json_response({"version": "0.24.0"})
+
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.bodies.append(body)
         if self.status != 200:
-            error = {"message": "no such model", "type": "NotFoundError", "param": None, "code": self.status}
+            error = {"message": self.message, "type": "NotFoundError", "param": None, "code": self.status}
             return web.json_response({"error": error}, status=self.status)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
         try:
             for number in range(len(self.ids)):
                 await asyncio.sleep(self.delay_seconds)
@@ -62,6 +70,8 @@ class FakeVllm:
         except asyncio.CancelledError:
             self.hang_ups += 1
             raise
+        finally:
+            self.open -= 1
         await response.write(b"data: [DONE]\n\n")
         return response
 

@@ -5,56 +5,49 @@ ids it used and a difference is an error. Every sampling value is sent, since th
 model's generation_config. Logprobs have to be those of the distribution sampled from: start the server with
 `--logprobs-mode processed_logprobs` (its default gives them before temperature, top_p and top_k).
 
-Closing the connection is how vLLM is told to abort a request; so giving up a generation needs no call of its own.
+Closing the connection is how vLLM is told to abort a request; so giving up a generation needs no call of its own. A
+generation that the server aborts (`/pause` for new weights) ends with finish "abort", and can be asked for again.
 """
 
-import json
+from array import array
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
-
-import aiohttp
 
 from ..errors import EngineError
 from ..models import CallSampling
 from .base import Chunk, Finish
+from .http import EngineHttp, id_list
 
-CONNECT_SECONDS = 10.0
 IMPOSSIBLE_LOGPROB = -9999.0
 """What vLLM puts for minus infinity; a sampled token cannot have it, so it counts as missing."""
 
 
 class VllmHttpEngine:
-    """One vLLM server, or a router in front of several, at a base URL without `/v1`."""
+    """One vLLM server, or a router in front of several, at a base URL with or without `/v1`."""
 
     def __init__(self, base_url: str, model: str | None = None, version: int = 0, api_key: str | None = None) -> None:
         """`model` None means the server's only model; `version` is the policy version that the server holds."""
-        self._url = base_url.rstrip("/").removesuffix("/v1") + "/v1/completions"
+        self._http = EngineHttp(base_url, {"Authorization": f"Bearer {api_key}"} if api_key else None)
         self._model = model
         self._version = version
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._session: aiohttp.ClientSession | None = None
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: CallSampling, request_id: str
     ) -> AsyncIterator[Chunk]:
         """Stream the continuation."""
-        body = self._body(prompt_ids, sampling)
         checked = finished = False
-        try:
-            async with self._client().post(self._url, json=body, headers=self._headers) as response:
-                if response.status != 200:
-                    raise EngineError(f"{self._url} answered {response.status}: {_reason(await response.text())}")
-                async for payload in _events(response.content):
-                    choice = _choice(payload)
-                    checked = checked or _check_prompt(choice, prompt_ids)
-                    chunk = self._chunk(choice)
-                    finished = chunk.finish is not None
-                    yield chunk
-        except (aiohttp.ClientError, TimeoutError) as error:
-            reason = str(error) or type(error).__name__
-            raise EngineError(f"no answer from {self._url}: {reason}: is the server up?") from error
+        version = self._version
+        events = self._http.events("/v1/completions", self._body(prompt_ids, sampling))
+        async with aclosing(events):
+            async for payload in events:
+                choice = _choice(payload)
+                checked = checked or _check_prompt(choice, prompt_ids)
+                chunk = _chunk(choice, version)
+                finished = chunk.finish is not None
+                yield chunk
         if not finished:
-            raise EngineError(f"{self._url} ended the stream of {request_id} without a finish reason")
+            raise EngineError(f"{self._http.base_url} ended the stream of {request_id} without a finish reason")
 
     async def abort(self, request_id: str) -> None:
         """Nothing to do: the connection of a generation that was given up is closed."""
@@ -65,20 +58,11 @@ class VllmHttpEngine:
 
     async def close(self) -> None:
         """Close connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    def _client(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            # The proxy's own timeout ends a generation, and sessions, not connections, are what is limited.
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-            self._session = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0))
-        return self._session
+        await self._http.close()
 
     def _body(self, prompt_ids: Sequence[int], sampling: CallSampling) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "prompt": list(prompt_ids),
+            "prompt": id_list(prompt_ids),
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -87,7 +71,7 @@ class VllmHttpEngine:
             "repetition_penalty": sampling.repetition_penalty,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
-            "stop_token_ids": list(sampling.stop_token_ids),
+            "stop_token_ids": sampling.stop_token_ids,
             "logprobs": 0,
             "stream": True,
             "return_token_ids": True,
@@ -95,39 +79,17 @@ class VllmHttpEngine:
             "skip_special_tokens": False,
             "add_special_tokens": False,
         }
-        optional = {"model": self._model, "seed": sampling.seed}
+        optional = {"model": self._model, "seed": sampling.seed, "structured_outputs": sampling.constraint}
         return body | {name: value for name, value in optional.items() if value is not None}
 
-    def _chunk(self, choice: dict[str, Any]) -> Chunk:
-        ids = tuple(choice.get("token_ids") or ())
-        logprobs = _logprobs(choice, len(ids))
-        return Chunk(ids, logprobs, self._version, _finish(choice.get("finish_reason")), choice.get("stop_reason"))
 
-
-async def _events(stream: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    """Payloads of server-sent events. Lines are joined here: the first holds the prompt's ids and passes aiohttp's
-    limit."""
-    rest = b""
-    async for data in stream.iter_any():
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
-                yield _json_object(line[5:])
-
-
-def _json_object(text: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise EngineError(f"the engine sent {text[:80]!r}, which is not JSON") from error
-    if not isinstance(value, dict):
-        raise EngineError(f"the engine sent {text[:80]!r}, which is not an object")
-    return value
+def _chunk(choice: dict[str, Any], version: int) -> Chunk:
+    ids = tuple(choice.get("token_ids") or ())
+    finish = _finish(choice.get("finish_reason"))
+    return Chunk(ids, _logprobs(choice, len(ids)), version, finish, choice.get("stop_reason"))
 
 
 def _choice(payload: dict[str, Any]) -> dict[str, Any]:
-    if "error" in payload:
-        raise EngineError(f"the engine failed: {payload['error'].get('message', payload['error'])}")
     choices = payload.get("choices")
     if not isinstance(choices, list) or len(choices) != 1:
         raise EngineError("the engine sent an event without exactly one choice")
@@ -139,9 +101,19 @@ def _check_prompt(choice: dict[str, Any], prompt_ids: Sequence[int]) -> bool:
     used = choice.get("prompt_token_ids")
     if used is None:
         raise EngineError("the engine does not return token ids: vLLM 0.10.2 or later is needed")
-    if used != list(prompt_ids):
+    if not _are_equal(used, prompt_ids):
         raise EngineError(f"the engine used {len(used)} prompt ids that are not the {len(prompt_ids)} sent")
     return True
+
+
+def _are_equal(used: list[int], sent: Sequence[int]) -> bool:
+    # Arrays compare ten times faster than lists: 0.4 ms instead of 3 for 64k ids.
+    if not isinstance(sent, array):
+        return used == list(sent)
+    try:
+        return array(sent.typecode, used) == sent
+    except (OverflowError, TypeError):
+        return False
 
 
 def _logprobs(choice: dict[str, Any], count: int) -> tuple[float | None, ...]:
@@ -157,10 +129,3 @@ def _finish(reason: str | None) -> Finish | None:
             return reason
         case _:
             return "abort"
-
-
-def _reason(text: str) -> str:
-    try:
-        return str(json.loads(text)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return text[:200]

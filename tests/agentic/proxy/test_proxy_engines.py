@@ -1,9 +1,12 @@
 """Engines against doubles of what they talk to: vLLM's wire form, and verl's client."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import json
+import time
+from array import array
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -11,9 +14,10 @@ from fake_vllm import FakeVllm
 from proxy_rig import until
 
 from agentic.proxy import CallSampling, Chunk, Engine, ScriptedEngine, ScriptedReply
+from agentic.proxy.engines.http import dumps, id_list
 from agentic.proxy.engines.verl_client import VerlClientEngine
 from agentic.proxy.engines.vllm_http import VllmHttpEngine
-from agentic.proxy.errors import EngineError
+from agentic.proxy.errors import EngineError, EngineRefused
 
 END = 9
 SAMPLING = CallSampling(temperature=0.7, top_p=0.9, top_k=4, max_tokens=8, stop_token_ids=(END,))
@@ -109,6 +113,86 @@ async def test_what_vllm_does_out_of_contract_is_an_engine_error(faults: dict[st
             await collect(engine)
 
 
+@pytest.mark.parametrize(
+    ("status", "message", "overflows"),
+    [
+        (400, "This model's maximum context length is 8192 tokens. However, you requested 9000", True),
+        (400, "The decoder prompt (length 9000) is longer than the maximum model length of 8192.", True),
+        (400, "Grammar error: invalid schema", False),
+        (422, "temperature must be non-negative", False),
+    ],
+)
+async def test_a_refusal_of_vllm_is_told_from_a_failure_and_a_long_prompt_from_both(
+    status: int, message: str, overflows: bool
+) -> None:
+    async with vllm([5], status=status, message=message) as (engine, _):
+        with pytest.raises(EngineRefused, match="answered 4") as error:
+            await collect(engine)
+    assert error.value.is_context_overflow is overflows
+    async with vllm([5], status=500) as (engine, _):
+        with pytest.raises(EngineError) as failure:
+            await collect(engine)
+    assert not isinstance(failure.value, EngineRefused)
+
+
+async def test_a_constraint_goes_to_vllm_as_it_is() -> None:
+    async with vllm([END]) as (engine, fake):
+        await collect(engine, sampling=SAMPLING.model_copy(update={"constraint": {"json": {"type": "object"}}}))
+        await collect(engine)
+    assert [body.get("structured_outputs") for body in fake.bodies] == [{"json": {"type": "object"}}, None]
+
+
+async def test_an_array_of_ids_is_written_and_checked_as_a_list_is() -> None:
+    prompt = array("I", range(70_000))
+    async with vllm([END]) as (engine, fake):
+        assert (await collect(engine, prompt))[-1].finish == "stop"
+        assert fake.bodies[0]["prompt"] == list(prompt)
+    for wrong in ([1, 2**40], [1, -1], [2, 1]):
+        async with vllm([END], prompt_ids_shown=wrong) as (engine, _):
+            with pytest.raises(EngineError, match="not the 2 sent"):
+                await collect(engine, array("I", [1, 2]))
+
+
+def test_writing_a_prompt_of_64k_ids_is_cheap() -> None:
+    ids = array("I", (token * 7 % 150_000 for token in range(65_536)))
+
+    def seconds(write: Callable[[], bytes]) -> float:
+        begin = time.perf_counter()
+        written = write()
+        assert len(written) > 65_536
+        return time.perf_counter() - begin
+
+    ours = min(seconds(lambda: dumps({"prompt": id_list(ids)})) for _ in range(5))
+    plain = min(seconds(lambda: json.dumps({"prompt": list(ids)}).encode()) for _ in range(5))
+    assert ours < plain / 3, f"{ours * 1e3:.2f} ms against {plain * 1e3:.2f} ms with json"
+
+
+async def test_an_engine_killed_in_the_middle_and_started_again_fails_one_generation_and_serves_the_next() -> None:
+    first = FakeVllm([5, 6, END])
+    first.delay_seconds = 0.3
+    engine: VllmHttpEngine
+    async with first.serving():
+        engine = VllmHttpEngine(first.url, model="m")
+        stream = engine.generate((1, 2), SAMPLING, "s/0")
+        got = [await anext(stream)]
+    rest = asyncio.create_task(anext(stream))  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match=r"no answer|without a finish"):
+        await rest
+    assert [i for chunk in got for i in chunk.ids] == [5]
+    with pytest.raises(EngineError, match="is the server up"):
+        await collect(engine)
+    again = FakeVllm([5, 6, END])
+    async with again.serving(int(first.url.rpartition(":")[2])):
+        assert (await collect(engine))[-1].finish == "stop"
+    await engine.close()
+
+
+async def test_hundreds_of_open_generations_meet_no_limit_of_connections() -> None:
+    async with vllm([5, END], delay_seconds=0.5) as (engine, fake):
+        await asyncio.gather(*(collect(engine) for _ in range(300)))
+        assert fake.most_open == 300
+
+
 async def test_a_server_that_is_down_is_an_engine_error() -> None:
     engine = VllmHttpEngine("http://127.0.0.1:9/v1")
     with pytest.raises(EngineError, match="is the server up"):
@@ -172,6 +256,25 @@ async def test_the_scripted_engine_respects_max_tokens_and_stop_tokens() -> None
     assert [chunks[-1].finish for chunks in results] == ["stop", "length", "stop"]
     with pytest.raises(EngineError, match="no reply left"):
         await collect(engine)
+
+
+async def test_a_script_says_sizes_delays_versions_interruptions_and_faults() -> None:
+    script = ScriptedReply(
+        (1, 2, 3, 4, 5, 6), version=1, later_versions=((4, 2),), chunk_sizes=(1, 2), chunk_tokens=3, delay_seconds=0.001
+    )
+    engine = ScriptedEngine(
+        [script, replace(script, abort_after=2), replace(script, fail_after=1), replace(script, hang_after=1)]
+    )
+    chunks = await collect(engine)
+    assert [(chunk.ids, chunk.version) for chunk in chunks] == [((1,), 1), ((2, 3), 1), ((4,), 1), ((5, 6), 2)]
+    interrupted = await collect(engine)
+    assert [(chunk.ids, chunk.finish) for chunk in interrupted] == [((1,), None), ((2, 3), None), ((), "abort")]
+    with pytest.raises(EngineError, match="after 1 chunks"):
+        await collect(engine)
+    stream = engine.generate((1, 2), SAMPLING, "s/0")
+    assert (await anext(stream)).ids == (1,)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(stream), 0.05)
 
 
 async def test_cancelling_a_scripted_generation_ends_it() -> None:
