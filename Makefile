@@ -18,11 +18,12 @@ demo: setup ## Train the tiny policy on this machine, start to report (ARGS="tra
 test: setup ## Run the tests without a network (ARGS="-k proxy" picks some, WORKERS=8 on a larger machine)
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-full: setup ## Run the tests and then the short demo end to end
+test-full: setup ## Run the tests, the short demo end to end, and all tests on the cluster
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 	@$(PYTHON) -m pytest -m e2e $(ARGS)
+	@$(MAKE) test-cluster
 
-cluster: setup ## Bring up a real Kubernetes control plane for tests (root; the first time builds it: 10 minutes)
+cluster: setup ## Bring up a real Kubernetes control plane for tests (root; built the first time, 10 minutes)
 	@$(PYTHON) -m testbed up
 
 cluster-down: ## End it and leave nothing
