@@ -1,0 +1,99 @@
+"""What claims' states mean, in the words of their controllers."""
+
+from typing import Any
+
+import pytest
+
+from agentic.sandbox.errors import SandboxStartError
+from agentic.sandbox.kube.claims import (
+    ClaimState,
+    judge_agent_claim,
+    judge_in_place_update,
+    judge_kruise_claim,
+    only_claimed,
+)
+
+
+def claim(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "c"}, "status": status}
+
+
+def ready(status: str, reason: str, message: str = "") -> dict[str, Any]:
+    return {"conditions": [{"type": "Ready", "status": status, "reason": reason, "message": message}]}
+
+
+def test_a_completed_claim_without_a_sandbox_is_a_failure() -> None:
+    verdict = judge_kruise_claim(
+        claim(phase="Completed", claimedReplicas=0, message="Timeout reached after 60s, claimed 0/1 sandboxes")
+    )
+    assert verdict.state is ClaimState.FAILED
+    assert verdict.reason == "its claim got no sandbox (Timeout reached after 60s, claimed 0/1 sandboxes)"
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({}, ClaimState.WAITING),
+        ({"phase": "Claiming", "claimedReplicas": 1}, ClaimState.WAITING),
+        ({"phase": "Completed", "claimedReplicas": 1}, ClaimState.BOUND),
+        ({"phase": "Completed", "message": "SandboxSet not found or deleted"}, ClaimState.FAILED),
+    ],
+)
+def test_a_kruise_claim_counts_once_it_is_completed(status: dict[str, Any], state: ClaimState) -> None:
+    assert judge_kruise_claim(claim(**status)).state is state
+
+
+def test_a_deleted_claim_is_a_failure() -> None:
+    assert judge_kruise_claim(None).reason == judge_agent_claim(None).reason == "its claim was deleted"
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "reason"),
+    [
+        ({}, ClaimState.WAITING, "its claim is not answered"),
+        (
+            ready("False", "WarmPoolNotFound", 'SandboxWarmPool "p" not found'),
+            ClaimState.WAITING,
+            "no sandbox is ready",
+        ),
+        (ready("False", "AdoptionPending"), ClaimState.WAITING, "no sandbox is ready (AdoptionPending)"),
+        (ready("False", "SandboxMissing", "Sandbox does not exist"), ClaimState.WAITING, "no sandbox is ready"),
+        (
+            ready("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated."),
+            ClaimState.FAILED,
+            "its claim has expired (ClaimExpired: Claim expired. Sandbox cleanup initiated.)",
+        ),
+        ({**ready("True", "DependenciesReady"), "sandbox": {"name": "s"}}, ClaimState.BOUND, ""),
+        (ready("True", "DependenciesReady"), ClaimState.WAITING, "no sandbox is ready"),
+        (
+            {"conditions": [{"type": "Finished", "status": "True", "reason": "PodFailed", "message": ""}]},
+            ClaimState.FAILED,
+            "its pod has ended (PodFailed)",
+        ),
+    ],
+)
+def test_an_agent_sandbox_claim_follows_the_ready_condition(
+    status: dict[str, Any], state: ClaimState, reason: str
+) -> None:
+    verdict = judge_agent_claim(claim(**status))
+    assert verdict.state is state
+    assert verdict.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("count", [0, 2, 3])
+def test_a_claim_with_any_other_number_of_sandboxes_than_one_is_not_used(count: int) -> None:
+    found = [{"metadata": {"name": f"s{number}"}} for number in range(count)]
+    with pytest.raises(SandboxStartError, match=f"claim c has {count} sandboxes"):
+        only_claimed(claim(), found)
+
+
+def test_an_image_that_does_not_start_in_place_is_a_failure() -> None:
+    status = ready("False", "StartContainerFailed", "container sandbox failed to start: ErrImagePull")
+    verdict = judge_in_place_update({"metadata": {"generation": 2}, "status": status}, "i:1")
+    assert verdict.state is ClaimState.FAILED
+    assert verdict.reason.startswith("image i:1 does not start (StartContainerFailed: container sandbox failed")
+
+
+def test_an_old_ready_condition_says_nothing_about_the_new_image() -> None:
+    body = {"metadata": {"generation": 2}, "status": {**ready("True", "PodReady"), "observedGeneration": 1}}
+    assert judge_in_place_update(body, "i:1").state is ClaimState.WAITING

@@ -1,0 +1,194 @@
+"""What pods' states mean, in the very words of the components that write them."""
+
+from typing import Any
+
+import pytest
+
+from agentic.sandbox.kube.verdict import PodState, judge_pod
+
+DEADLINE = "Pod was active on the node longer than the specified deadline"
+EVICTED = (
+    "The node was low on resource: memory. Threshold quantity: 100Mi, available: 43496Ki. Container sandbox was using "
+    "713412Ki, request is 128Mi, has larger consumption of memory. "
+)
+DISK = "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. "
+NO_ROOM = (
+    "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 "
+    "Insufficient cpu. preemption: 0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No "
+    "preemption victims found for incoming pod."
+)
+NOT_FOUND = (
+    'failed to pull and unpack image "docker.io/swe-bench/none:1": failed to resolve reference '
+    '"docker.io/swe-bench/none:1": docker.io/swe-bench/none:1: not found'
+)
+UNAUTHORIZED = (
+    'Back-off pulling image "registry.example/a:1": ErrImagePull: failed to pull and unpack image '
+    '"registry.example/a:1": failed to resolve reference "registry.example/a:1": pull access denied, repository does '
+    "not exist or may require authorization: authorization failed: no basic auth credentials"
+)
+
+
+def pod(phase: str = "Pending", state: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    ready = bool(state and "running" in state)
+    containers = [{"name": "sandbox", "state": state, "ready": ready}] if state else []
+    return {"metadata": {"name": "p"}, "status": {"phase": phase, "containerStatuses": containers, **status}}
+
+
+def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, Any]:
+    return {"conditions": [{"type": kind, "status": status, "reason": reason, "message": message}]}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+def ended(code: int, reason: str = "Error") -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "reason": reason}}
+
+
+CASES = {
+    "running": (pod("Running", {"running": {}}), PodState.RUNNING, ""),
+    "created a moment ago": (pod(), PodState.WAITING, "it is being started"),
+    "creating": (pod(state=waiting("ContainerCreating")), PodState.WAITING, "it is being started"),
+    "no room": (
+        pod(**condition("PodScheduled", "False", "Unschedulable", NO_ROOM)),
+        PodState.WAITING,
+        "no node has room (0/3 nodes are available: 1 node(s) had untolerated taint",
+    ),
+    "gated": (
+        pod(**condition("PodScheduled", "False", "SchedulingGated", "Scheduling is blocked due to non-empty gates")),
+        PodState.WAITING,
+        "it waits for a gate (Scheduling is blocked due to non-empty gates)",
+    ),
+    "image missing": (
+        pod(state=waiting("ErrImagePull", NOT_FOUND)),
+        PodState.UNPULLABLE,
+        "the image cannot be pulled: build and push it first (failed to pull",
+    ),
+    "image back-off": (
+        pod(state=waiting("ImagePullBackOff", 'Back-off pulling image "swe-bench/none:1"')),
+        PodState.UNPULLABLE,
+        'the image cannot be pulled (Back-off pulling image "swe-bench/none:1")',
+    ),
+    "image refused": (
+        pod(state=waiting("ImagePullBackOff", UNAUTHORIZED)),
+        PodState.UNPULLABLE,
+        "the image cannot be pulled: name a Secret for its registry in sandbox.image_pull_secrets (Back-off",
+    ),
+    "image name wrong": (
+        pod(state=waiting("InvalidImageName", 'Failed to apply default image tag "a b": couldn\'t parse image name')),
+        PodState.LOST,
+        "the image's name is invalid: correct the task's image or sandbox.image_pattern (Failed to apply",
+    ),
+    "secret missing": (
+        pod(state=waiting("CreateContainerConfigError", 'secret "none" not found')),
+        PodState.LOST,
+        'the container\'s configuration is wrong (secret "none" not found)',
+    ),
+    "no shell in the image": (
+        pod("Failed", ended(128, "StartError")),
+        PodState.LOST,
+        "its first process ended with exit code 128",
+    ),
+    "evicted for memory": (pod("Failed", reason="Evicted", message=EVICTED), PodState.LOST, "it was evicted (The node"),
+    "evicted for disk": (
+        pod("Failed", ended(137), reason="Evicted", message=DISK),
+        PodState.LOST,
+        "it was evicted (Pod ephemeral local storage usage exceeds the total limit of containers 2Gi.)",
+    ),
+    "out of memory": (
+        pod("Failed", ended(137, "OOMKilled")),
+        PodState.LOST,
+        "it used more memory than its limit and was killed (OOMKilled, exit code 137)",
+    ),
+    "lease over": (
+        pod("Failed", ended(137), reason="DeadlineExceeded", message=DEADLINE),
+        PodState.LOST,
+        f"its lease has run out ({DEADLINE})",
+    ),
+    "no room after all": (
+        pod(
+            "Failed",
+            reason="OutOfcpu",
+            message="Pod was rejected: Node didn't have enough resource: cpu, requested: 2000, used: 7000, capacity: 800",
+        ),
+        PodState.LOST,
+        "its node had no room after all (Pod was rejected: Node didn't have enough resource: cpu",
+    ),
+    "preempted": (
+        pod(
+            "Failed",
+            **condition(
+                "DisruptionTarget",
+                "True",
+                "PreemptionByScheduler",
+                "default-scheduler: preempting to accommodate a higher priority pod",
+            ),
+        ),
+        PodState.LOST,
+        "it was preempted by a pod of higher priority (default-scheduler: preempting",
+    ),
+    "node shut down": (
+        pod("Failed", reason="Terminated", message="Pod was terminated in response to imminent node shutdown."),
+        PodState.LOST,
+        "its node was shut down (Pod was terminated in response to imminent node shutdown.)",
+    ),
+    "node silent": (
+        pod(
+            "Running",
+            {"running": {}},
+            **condition("Ready", "False", "NodeStatusUnknown", "Kubelet stopped posting node status."),
+        ),
+        PodState.LOST,
+        "its node does not answer (Kubelet stopped posting node status.)",
+    ),
+    "node lost": (
+        pod("Running", {"running": {}}, reason="NodeLost", message="Node n1 which was running pod p is unresponsive"),
+        PodState.LOST,
+        "its node is lost (Node n1 which was running pod p is unresponsive)",
+    ),
+    "first process ended well": (pod("Succeeded", ended(0)), PodState.LOST, "its first process ended with exit code 0"),
+    "container restarting": (
+        pod("Running", waiting("CrashLoopBackOff", "back-off 10s restarting failed container=sandbox pod=p")),
+        PodState.UNPULLABLE,
+        "the container ends again and again (back-off 10s",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pods_state_is_told_in_one_line(case: str) -> None:
+    body, state, reason = CASES[case]
+    verdict = judge_pod(body)
+    assert verdict.state is state
+    assert verdict.reason.startswith(reason) if reason else not verdict.reason
+    assert "\n" not in verdict.reason
+
+
+def test_a_pod_that_is_being_deleted_is_lost_and_says_who_did_it() -> None:
+    body = pod(
+        "Running",
+        {"running": {}},
+        **condition(
+            "DisruptionTarget", "True", "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
+        ),
+    )
+    body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    verdict = judge_pod(body)
+    assert verdict.state is PodState.LOST
+    assert verdict.reason.startswith("its node became unreachable or was tainted (Taint manager: deleting")
+
+
+def test_the_latest_event_explains_a_wait() -> None:
+    events = [
+        {"reason": "Scheduled", "message": "Successfully assigned", "lastTimestamp": "2026-01-01T00:00:09Z"},
+        {"reason": "FailedMount", "message": "old", "lastTimestamp": "2026-01-01T00:00:01Z"},
+        {
+            "reason": "FailedCreatePodSandBox",
+            "message": "Failed to create pod sandbox: no IP addresses available in range",
+            "lastTimestamp": "2026-01-01T00:00:05Z",
+        },
+    ]
+    assert judge_pod(pod(), events).reason == (
+        "it is being started (FailedCreatePodSandBox: Failed to create pod sandbox: no IP addresses available in range)"
+    )
