@@ -6,7 +6,6 @@ a limit of connections nor of time, and a request costs the same however many ar
 other trouble may pass (EngineError).
 """
 
-import re
 from array import array
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
@@ -15,12 +14,11 @@ import aiohttp
 import numpy
 import orjson
 
-from ..errors import EngineError, EngineRefused
+from ..errors import EngineError
+from .refusals import is_overflow, refusal_or_error
 
 CONNECT_SECONDS = 10.0
 REFUSALS = (400, 422)
-OVERFLOW = re.compile(r"context length|maximum model length|maximum allowed length", re.IGNORECASE)
-"""How vLLM and SGLang say that prompt and wanted tokens are more than the model's context."""
 
 
 class EngineHttp:
@@ -84,13 +82,6 @@ def id_list(ids: Sequence[int]) -> Any:
     return ids if isinstance(ids, list | tuple | numpy.ndarray) else list(ids)
 
 
-def refusal_or_error(message: str, is_refusal: bool) -> EngineError:
-    """The error for a server's message."""
-    if is_refusal:
-        return EngineRefused(message, is_context_overflow=OVERFLOW.search(message) is not None)
-    return EngineError(message)
-
-
 async def _payloads(stream: aiohttp.StreamReader) -> AsyncGenerator[dict[str, Any]]:
     # Lines are joined here: the first may hold the prompt's ids and passes aiohttp's limit of a line.
     parts: list[bytes] = []
@@ -135,6 +126,6 @@ def _error_of(error: Any) -> tuple[str, int | None]:
         return str(error), None
     message, code = str(error.get("message", error)), error.get("code")
     # SGLang says no code for a prompt that is too long.
-    if code is None and OVERFLOW.search(message):
+    if code is None and is_overflow(message):
         return message, REFUSALS[0]
     return message, code if isinstance(code, int) else None

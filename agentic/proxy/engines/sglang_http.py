@@ -19,7 +19,8 @@ import orjson
 from ..errors import EngineError, EngineRefused
 from ..models import CallSampling
 from .base import Chunk, Finish
-from .http import REFUSALS, EngineHttp, id_list, refusal_or_error
+from .http import REFUSALS, EngineHttp, id_list
+from .refusals import refusal_or_error
 
 CONSTRAINTS = {"json": "json_schema", "regex": "regex", "grammar": "ebnf", "structural_tag": "structural_tag"}
 """SGLang's names of what vLLM calls structured outputs."""

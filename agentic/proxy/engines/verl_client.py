@@ -3,14 +3,19 @@
 Built around verl 0.9.1's `LLMServerClient`, which gives a whole generation at once with the step of the weights that
 sampled it. The client keeps a request id on one server, so the session's name is passed as id and prefixes stay cached.
 Nothing of verl is imported here: the client is handed in.
+
+A generation that verl interrupts for new weights comes back as what was sampled so far, with finish "abort"; the rest
+is asked for again and has the newer step, so each token carries its own. `FullyAsyncLLMServerClient` does that by
+itself and gives a range of steps without the places: all its tokens then count as of the oldest.
 """
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
-from ..errors import EngineError
+from ..errors import EngineError, EngineRefused
 from ..models import CallSampling
 from .base import Chunk, Finish, session_of
+from .refusals import is_overflow, refusal_or_error
 
 
 class TokenOutput(Protocol):
@@ -40,12 +45,15 @@ class VerlClientEngine:
         self, prompt_ids: Sequence[int], sampling: CallSampling, request_id: str
     ) -> AsyncIterator[Chunk]:
         """One chunk with the whole continuation."""
+        if sampling.constraint is not None:
+            raise EngineRefused("verl's rollout servers take no constraint: leave out response_format and tool_choice")
         try:
             output = await self._client.generate(
                 session_of(request_id), prompt_ids=list(prompt_ids), sampling_params=_sampling_params(sampling)
             )
         except Exception as error:
-            raise EngineError(f"verl's rollout server failed on {request_id}: {error}") from error
+            message = f"verl's rollout server failed on {request_id}: {error}"
+            raise refusal_or_error(message, is_overflow(message)) from error
         ids = tuple(int(token) for token in output.token_ids)
         logprobs = tuple(output.log_probs) if output.log_probs is not None else (None,) * len(ids)
         if len(logprobs) != len(ids):
@@ -82,7 +90,7 @@ def _version(extra: dict[str, Any]) -> int:
 
 
 def _finish(output: TokenOutput, ids: tuple[int, ...], sampling: CallSampling) -> Finish:
-    if output.stop_reason == "aborted" or not ids:
+    if output.stop_reason in ("aborted", "abort") or not ids:
         return "abort"
     # verl says "completed" for both ends.
     if ids[-1] in sampling.stop_token_ids or len(ids) < sampling.max_tokens:

@@ -226,6 +226,7 @@ async def test_verl_is_asked_under_the_session_s_name_so_prefixes_stay_cached() 
         (Output([5] * 7 + [END], [-0.1] * 8), "stop"),
         (Output([5], [-0.1], stop_reason="aborted"), "abort"),
         (Output([], None, stop_reason="aborted"), "abort"),
+        (Output([5], [-0.1], stop_reason="abort"), "abort"),
     ],
 )
 async def test_verl_s_end_of_a_generation_is_told_apart(output: Output, expected: str) -> None:
@@ -245,6 +246,28 @@ async def test_verl_s_failures_are_engine_errors() -> None:
     for output in (RuntimeError("actor died"), Output([5, 6], [-0.1])):
         with pytest.raises(EngineError, match="verl's rollout server"):
             await collect(VerlClientEngine(FakeVerlClient(output)))
+
+
+async def test_what_verl_will_never_do_is_a_refusal() -> None:
+    too_long = RuntimeError("Prompt length 9000 exceeds the model's maximum context length 8192")
+    with pytest.raises(EngineRefused) as error:
+        await collect(VerlClientEngine(FakeVerlClient(too_long)))
+    assert error.value.is_context_overflow
+    client = FakeVerlClient(Output([5], [-0.1]))
+    with pytest.raises(EngineRefused, match="no constraint"):
+        await collect(VerlClientEngine(client), sampling=SAMPLING.model_copy(update={"constraint": {"regex": "a"}}))
+    assert not client.asked
+
+
+async def test_a_generation_that_verl_interrupts_goes_on_with_its_tokens_and_each_has_its_step() -> None:
+    client = FakeVerlClient(Output([5, 6], [-0.1, -0.2], stop_reason="aborted", extra_fields={"global_steps": 3}))
+    engine = VerlClientEngine(client)
+    (first,) = await collect(engine)
+    client.output = Output([7, END], [-0.3, -0.4], extra_fields={"global_steps": 4})
+    (rest,) = await collect(engine, [1, 2, *first.ids], SAMPLING.model_copy(update={"max_tokens": 6}))
+    assert [(first.version, first.finish), (rest.version, rest.finish)] == [(3, "abort"), (4, "stop")]
+    assert client.asked[1][1] == [1, 2, 5, 6]
+    assert client.asked[1][2]["max_tokens"] == 6
 
 
 async def test_the_scripted_engine_respects_max_tokens_and_stop_tokens() -> None:
