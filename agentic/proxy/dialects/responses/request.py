@@ -122,5 +122,5 @@ def _continued(response_id: str | None) -> str | None:
         return None
     found = RESPONSE_ID.fullmatch(response_id)
     if found is None:
-        raise InvalidRequest(f"Previous response with id '{response_id[:80]}' not found.", "previous_response_id")
+        raise InvalidRequest(f"Previous response with id {response_id[:80]!r} not found.", "previous_response_id")
     return found.group(1)

@@ -3,12 +3,14 @@
 import json
 
 from dialect_writing import TOOLS, assistant_turns, chat_body, conversations, messages_body, responses_body
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentic.proxy.conversation import Message, conversation_keys
 from agentic.proxy.dialects import chat, messages, responses
 from agentic.proxy.dialects.base import CallReply, CallRequest
+
+UNTIMED = settings(deadline=None)
 
 
 def calls_of(conversation: list[Message]) -> list[CallRequest]:
@@ -19,6 +21,7 @@ def calls_of(conversation: list[Message]) -> list[CallRequest]:
     return [chat_call, messages_call, responses_call]
 
 
+@UNTIMED
 @given(conversations())
 def test_a_conversation_is_the_same_messages_by_every_api(conversation: list[Message]) -> None:
     for call in calls_of(conversation):
@@ -26,12 +29,14 @@ def test_a_conversation_is_the_same_messages_by_every_api(conversation: list[Mes
         assert list(call.tools) == TOOLS
 
 
+@UNTIMED
 @given(conversations())
 def test_a_conversation_has_the_same_keys_by_every_api(conversation: list[Message]) -> None:
     keys = [conversation_keys(call.messages, call.tools) for call in calls_of(conversation)]
     assert keys[0] == keys[1] == keys[2]
 
 
+@UNTIMED
 @given(conversations(), assistant_turns(100))
 def test_a_reply_that_is_given_back_is_the_turn_that_was_sampled(conversation: list[Message], turn: Message) -> None:
     reply = CallReply("a" * 32, 1, "policy", turn, "stop", None, [1], [2], [-0.5])
@@ -61,6 +66,7 @@ def test_a_reply_that_is_given_back_is_the_turn_that_was_sampled(conversation: l
         assert own.reasoning == turn.reasoning
 
 
+@UNTIMED
 @given(st.sampled_from(["developer", "system"]), st.sampled_from(["developer", "system"]))
 def test_system_texts_at_the_start_are_one(first: str, second: str) -> None:
     opening = [{"role": first, "content": "a"}, {"role": second, "content": "b"}, {"role": "user", "content": "c"}]
