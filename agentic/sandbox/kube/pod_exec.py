@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.channels import Channel, ExecChannels, ExecStatus
-from agentic.cluster.errors import ApiUnavailableError, ExecStreamLostError, InvalidObjectError, NotFoundError
+from agentic.cluster.errors import ApiUnavailableError, ExecStreamLostError, InvalidObjectError, NotFoundError, one_line
 from agentic.sandbox.base import TIMEOUT_EXIT_CODE, ExecResult
 from agentic.sandbox.errors import SandboxLostError
 from agentic.sandbox.kube.execution import ExecRequest, Sink
@@ -181,7 +181,8 @@ class PodExec:
         status = running.status
         if status is None or status.exit_code is None or not running.session:
             said = status.message if status else "its stream ended"
-            raise SandboxLostError(f"{self.target} is lost: no command could be started or followed in it: {said}")
+            words = one_line(running.kept_stderr.value().decode(errors="replace"))
+            raise SandboxLostError(f"{self.target} is lost: no command could be followed in it: {said}; {words}")
         probe = await self.run(ExecRequest(["true"], timeout_seconds=KILL_SECONDS))
         if probe.exit_code != 0:
             raise SandboxLostError(f"{self.target} is lost: it no longer runs commands")
