@@ -44,7 +44,7 @@ def sandbox_set(settings: KruiseSandbox, pool: Pool, kind: Resource) -> JsonObje
     labels = run_labels(pool.owner.run_id, pool.owner.name)
     template = {
         "metadata": {"labels": {**labels, ROLE_LABEL: ROLE_SANDBOX}},
-        "spec": sandbox_pod_spec(settings, pool.key.image, pool.key.resources),
+        "spec": sandbox_pod_spec(settings, pool.key.image, pool.key.resources, restarts=settings.pool.by == "class"),
     }
     head = kind.head(pool.name, labels=labels, ownerReferences=owned_by(pool.owner.lease))
     return {**head, "spec": {"replicas": pool.size.replicas, "template": template}}

@@ -96,14 +96,20 @@ def lease_job(settings: KubeSandbox, run_id: str, name: str, holder: str, now: f
 
 
 def sandbox_pod_spec(
-    settings: KubeSandbox, image: str, resources: Resources, *, lease_seconds: int | None = None
+    settings: KubeSandbox,
+    image: str,
+    resources: Resources,
+    *,
+    lease_seconds: int | None = None,
+    restarts: bool = False,
 ) -> JsonObject:
-    """The pod of a sandbox, whoever makes it. `lease_seconds` ends it by itself where nothing else would."""
+    """The pod of a sandbox, whoever makes it. `lease_seconds` ends it by itself where nothing else would. `restarts` is
+    for those that take another image in place, which ends their container once."""
     writable = list(settings.writable_paths)
     spec: JsonObject = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "restartPolicy": "Never",
+        "restartPolicy": "Always" if restarts else "Never",
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "hostname": "sandbox",
         "dnsPolicy": "None",

@@ -11,14 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from agentic.cluster.errors import WaitTimeoutError
-from agentic.cluster.resources import JsonObject
 from agentic.cluster.watching import Watcher
 from agentic.errors import AgenticError
 from agentic.sandbox.base import Command, ExecResult, SandboxSpec
 from agentic.sandbox.errors import SandboxLostError, SandboxStartError
 from agentic.sandbox.kube.execution import ExecRequest, SandboxExec
 from agentic.sandbox.kube.transfers import Transfers
-from agentic.sandbox.kube.verdict import PodState, judge_pod
+from agentic.sandbox.kube.verdict import container_id_of, why_lost
 from agentic.sandbox.settings import KubeSandbox
 
 REASON_SECONDS = 3.0
@@ -51,6 +50,7 @@ class RemoteSandbox:
         self._pod = pod
         self._settings, self._channel, self._transfers, self._pods = settings, channel, transfers, pods
         self._give_back = give_back
+        self._container = container_id_of(pods.objects.get(pod, {}))
         self._lost: str | None = None
         self._release: asyncio.Task[None] | None = None
 
@@ -115,7 +115,9 @@ class RemoteSandbox:
 
     async def _reason(self) -> str | None:
         with contextlib.suppress(WaitTimeoutError, AgenticError):
-            return await self._pods.wait_for(self._pod, why_lost, timeout_seconds=REASON_SECONDS)
+            return await self._pods.wait_for(
+                self._pod, lambda pod: why_lost(pod, self._container), timeout_seconds=REASON_SECONDS
+            )
         return None
 
     async def _require_running(self) -> None:
@@ -155,11 +157,3 @@ class RemoteSandbox:
     async def _end(self) -> None:
         await self._channel.close()
         await self._give_back()
-
-
-def why_lost(pod: JsonObject | None) -> str | None:
-    """Why a pod runs no commands any more; None while it does."""
-    if pod is None:
-        return "its pod was deleted"
-    verdict = judge_pod(pod)
-    return verdict.reason if verdict.state is PodState.LOST else None

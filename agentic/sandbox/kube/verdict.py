@@ -104,11 +104,33 @@ def judge_pod(pod: JsonObject, events: Sequence[JsonObject] = ()) -> PodVerdict:
     container = _container(status)
     state = container.get("state", {})
     if "terminated" in state:
-        return PodVerdict(PodState.LOST, _why_terminated(state["terminated"]))
+        is_final = pod.get("spec", {}).get("restartPolicy", "Never") == "Never"
+        return PodVerdict(PodState.LOST if is_final else PodState.UNPULLABLE, _why_terminated(state["terminated"]))
     if "running" in state and container.get("ready", False):
         unreachable = _unreachable(status)
         return PodVerdict(PodState.LOST, unreachable) if unreachable else PodVerdict(PodState.RUNNING)
     return _judge_waiting(status, state.get("waiting", {}), events)
+
+
+def why_lost(pod: JsonObject | None, container_id: str) -> str | None:
+    """Why a sandbox that ran in this container runs no more; None while it does. A container that was started again is
+    another one: its files and processes are gone."""
+    if pod is None:
+        return "its pod was deleted"
+    verdict = judge_pod(pod)
+    container = _container(pod.get("status", {}))
+    ended = container.get("state", {}).get("terminated")
+    if verdict.state is PodState.LOST or ended is not None:
+        return verdict.reason
+    if container_id and container_id_of(pod) != container_id:
+        last = container.get("lastState", {}).get("terminated")
+        return f"its container was started again{f': {_why_terminated(last)}' if last else ''}"
+    return None
+
+
+def container_id_of(pod: JsonObject) -> str:
+    """Of the container that commands run in; empty while it is not known."""
+    return str(_container(pod.get("status", {})).get("containerID", ""))
 
 
 def _judge_waiting(status: JsonObject, waiting: JsonObject, events: Sequence[JsonObject]) -> PodVerdict:

@@ -6,9 +6,11 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from kube_rig import KINDS, memory_rig
 
 from agentic.sandbox.base import Sandbox, SandboxProvider, SandboxSpec
 from agentic.sandbox.errors import SandboxLostError, SandboxStartError, SandboxTransferError
@@ -25,6 +27,7 @@ from agentic.sandbox.settings import (
 
 RUN_ID = f"contract-{os.getpid()}"
 OUTPUT_LIMIT_BYTES = 64 * 1024
+SPEC: dict[str, Any] = {"env": {"GREETING": "hello"}, "workdir": "/app"}
 ULIMITS = ("--ulimit=nofile=20000:20000", "--ulimit=nproc=20000:20000")
 """Podman asks for more than this process may give, where it is confined itself."""
 
@@ -42,10 +45,15 @@ def make_settings(kind: str) -> SandboxSettings:
     return UnsafeProcessSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES)
 
 
-@pytest_asyncio.fixture(params=["memory", "bubblewrap", "bubblewrap-no-limits", "unsafe-process", "podman"])
+@pytest_asyncio.fixture(params=["memory", "bubblewrap", "bubblewrap-no-limits", "unsafe-process", "podman", *KINDS])
 async def started(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[SandboxProvider, Sandbox]]:
+    name = request.node.name.translate(str.maketrans("[", "-", "]"))[:60]
+    if request.param in KINDS:
+        async with memory_rig(request.param, output_limit_bytes=OUTPUT_LIMIT_BYTES) as rig:
+            yield rig.provider, await rig.provider.acquire(rig.spec(name, run_id=RUN_ID, **SPEC))
+        return
     settings = make_settings("unsafe-process" if request.param == "memory" else request.param)
     store = open_store(tmp_path_factory.getbasetemp() / f"store-{request.param}", settings)
     provider: SandboxProvider
@@ -53,9 +61,7 @@ async def started(
         provider = MemoryProvider(SandboxLimits(output_limit_bytes=OUTPUT_LIMIT_BYTES))
     else:
         provider = make_provider(settings, store)
-    name = request.node.name.translate(str.maketrans("[", "-", "]"))[:60]
-    spec = SandboxSpec(RUN_ID, name, store.ensure_base(), env={"GREETING": "hello"}, workdir="/app")
-    sandbox = await provider.acquire(spec)
+    sandbox = await provider.acquire(SandboxSpec(RUN_ID, name, store.ensure_base(), **SPEC))
     yield provider, sandbox
     await provider.close()
 
@@ -175,7 +181,7 @@ async def test_a_released_sandbox_is_lost_and_release_may_be_repeated(sandbox: S
 
 async def test_two_sandboxes_do_not_share_files(started: tuple[SandboxProvider, Sandbox]) -> None:
     provider, first = started
-    spec = SandboxSpec(RUN_ID, f"{first.spec.sandbox_id}.second", first.spec.rootfs, workdir="/app")
+    spec = SandboxSpec(RUN_ID, f"{first.spec.sandbox_id}.second", first.spec.image, workdir="/app")
     second = await provider.acquire(spec)
     await first.exec("echo mine > note")
     assert (await second.exec("cat note")).exit_code == 1

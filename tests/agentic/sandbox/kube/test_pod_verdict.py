@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentic.sandbox.kube.verdict import PodState, judge_pod
+from agentic.sandbox.kube.verdict import PodState, judge_pod, why_lost
 
 DEADLINE = "Pod was active on the node longer than the specified deadline"
 EVICTED = (
@@ -110,7 +110,7 @@ CASES = {
         pod(
             "Failed",
             reason="OutOfcpu",
-            message="Pod was rejected: Node didn't have enough resource: cpu, requested: 2000, used: 7000, capacity: 800",
+            message="Pod was rejected: Node didn't have enough resource: cpu, requested: 2, used: 7, capacity: 8",
         ),
         PodState.LOST,
         "its node had no room after all (Pod was rejected: Node didn't have enough resource: cpu",
@@ -192,3 +192,22 @@ def test_the_latest_event_explains_a_wait() -> None:
     assert judge_pod(pod(), events).reason == (
         "it is being started (FailedCreatePodSandBox: Failed to create pod sandbox: no IP addresses available in range)"
     )
+
+
+def test_a_container_that_was_started_again_is_another_sandbox() -> None:
+    body = pod("Running", {"running": {}})
+    container = body["status"]["containerStatuses"][0]
+    container |= {"containerID": "containerd://b", "lastState": ended(137, "OOMKilled")}
+    assert why_lost(body, "containerd://b") is None
+    assert why_lost(body, "containerd://a") == (
+        "its container was started again: it used more memory than its limit and was killed (OOMKilled, exit code 137)"
+    )
+    assert why_lost(None, "containerd://a") == "its pod was deleted"
+
+
+def test_a_container_that_ends_to_take_another_image_is_waited_for() -> None:
+    body = pod("Running", ended(143))
+    assert judge_pod(body).state is PodState.LOST
+    body["spec"] = {"restartPolicy": "Always"}
+    assert judge_pod(body).state is PodState.UNPULLABLE
+    assert why_lost(body, "") == "its first process ended with exit code 143"

@@ -1,0 +1,107 @@
+"""Providers of sandboxes on Kubernetes for tests: on the API server in memory, with the stand-in controllers.
+
+async with memory_rig("kruise") as rig:
+    sandbox = await rig.provider.acquire(rig.spec("one"))
+"""
+
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from agent_sandbox_controller import AgentSandboxController
+from kruise_controller import KruiseController
+from kube_api import KubeApiServer
+from pydantic import TypeAdapter
+
+from agentic.cluster.api import KubeApi
+from agentic.cluster.client import KubeClient
+from agentic.cluster.credentials import Access, FixedCredentials
+from agentic.cluster.resources import PODS, JsonObject
+from agentic.cluster.settings import KubeClientSettings
+from agentic.sandbox.base import ImageReference, SandboxSpec
+from agentic.sandbox.kube.provider import KubeProvider
+from agentic.sandbox.providers import make_source
+from agentic.sandbox.settings import AgentSandbox, KruiseSandbox, KubeSandbox, PodSandbox, SandboxSettings
+
+KINDS = ("pod", "kruise", "agent-sandbox")
+BASE_IMAGE = "agentic/base:local"
+CLIENT = KubeClientSettings(requests_per_second=5000, request_burst=5000, retry_seconds=10)
+"""A test's API server is nobody else's."""
+
+
+def kube_settings(kind: str, **changes: Any) -> PodSandbox | KruiseSandbox | AgentSandbox:
+    """Settings with the patience of a test."""
+    fields = {
+        "provider": kind,
+        "base_image": BASE_IMAGE,
+        "start_timeout_seconds": 20,
+        "start_concurrency": 64,
+        **changes,
+    }
+    settings: SandboxSettings = TypeAdapter(SandboxSettings).validate_python(fields)
+    assert isinstance(settings, PodSandbox | KruiseSandbox | AgentSandbox)
+    return settings
+
+
+@dataclass
+class Rig:
+    """A provider, and what it talks to."""
+
+    settings: KubeSandbox
+    provider: KubeProvider
+    connect: Callable[[], KubeClient]
+    """Another client of the same API server; close it."""
+    admin: KubeApi
+    run_id: str = field(default_factory=lambda: f"run-{uuid.uuid4().hex[:8]}")
+    image: str = BASE_IMAGE
+    server: KubeApiServer | None = None
+    controller: KruiseController | AgentSandboxController | None = None
+
+    def spec(self, sandbox_id: str, **changes: Any) -> SandboxSpec:
+        fields = {"run_id": self.run_id, "sandbox_id": sandbox_id, "image": ImageReference(self.image), **changes}
+        return SandboxSpec(**fields)
+
+    def another(self, **changes: Any) -> KubeProvider:
+        """A second process, as far as the API server can tell."""
+        return make_provider(self.settings.model_copy(update=changes), self.connect)
+
+    async def pods(self, labels: str = "") -> tuple[JsonObject, ...]:
+        return (await self.admin.list(PODS, labels=labels)).items
+
+
+def make_provider(settings: Any, connect: Callable[[], KubeClient]) -> KubeProvider:
+    async def connected() -> KubeApi:
+        return connect()
+
+    return KubeProvider(settings, connected, partial(make_source, settings))
+
+
+@asynccontextmanager
+async def memory_rig(kind: str, *, client: KubeClientSettings = CLIENT, **changes: Any) -> AsyncIterator[Rig]:
+    """On the API server in memory."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(KubeApiServer(bookmark_seconds=0.2))
+
+        def connect(settings: KubeClientSettings = client) -> KubeClient:
+            return KubeClient(FixedCredentials(Access(server.address)), settings)
+
+        admin = await stack.enter_async_context(connect(CLIENT))
+        controller = await play_controller(stack, kind, admin, kubelet=True)
+        settings = kube_settings(kind, **changes)
+        rig = Rig(settings, make_provider(settings, connect), connect, admin, server=server, controller=controller)
+        yield rig
+        server.faults.clear()
+        await rig.provider.close()
+
+
+async def play_controller(
+    stack: AsyncExitStack, kind: str, api: KubeApi, *, kubelet: bool
+) -> KruiseController | AgentSandboxController | None:
+    if kind == "kruise":
+        return await stack.enter_async_context(KruiseController(api, kubelet=kubelet))
+    if kind == "agent-sandbox":
+        return await stack.enter_async_context(AgentSandboxController(api))
+    return None
