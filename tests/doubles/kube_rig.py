@@ -1,16 +1,21 @@
-"""Providers of sandboxes on Kubernetes for tests: on the API server in memory, with the stand-in controllers.
+"""Providers of sandboxes on Kubernetes for tests: on the API server in memory or on the real one, with the stand-in
+controllers.
 
 async with memory_rig("kruise") as rig:
     sandbox = await rig.provider.acquire(rig.spec("one"))
 """
 
+import os
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pytest
 from agent_sandbox_controller import AgentSandboxController
 from kruise_controller import KruiseController
 from kube_api import KubeApiServer
@@ -18,14 +23,19 @@ from pydantic import TypeAdapter
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.client import KubeClient
-from agentic.cluster.credentials import Access, FixedCredentials
+from agentic.cluster.credentials import Access, FixedCredentials, LoadedCredentials
 from agentic.cluster.resources import PODS, JsonObject
 from agentic.cluster.settings import KubeClientSettings
 from agentic.sandbox.base import ImageReference, SandboxSpec
 from agentic.sandbox.kube.provider import KubeProvider
+from agentic.sandbox.kube.rights import sandbox_rules
 from agentic.sandbox.providers import make_source
 from agentic.sandbox.settings import AgentSandbox, KruiseSandbox, KubeSandbox, PodSandbox, SandboxSettings
+from testbed.access import HOST_VARIABLE, ClusterAccess
+from testbed.layout import Layout
 
+CRDS = Path(__file__).parents[1] / "crds"
+SANDBOX_GROUPS = ("agents.kruise.io", "agents.x-k8s.io")
 KINDS = ("pod", "kruise", "agent-sandbox")
 BASE_IMAGE = "agentic/base:local"
 CLIENT = KubeClientSettings(requests_per_second=5000, request_burst=5000, retry_seconds=10)
@@ -105,3 +115,42 @@ async def play_controller(
     if kind == "agent-sandbox":
         return await stack.enter_async_context(AgentSandboxController(api))
     return None
+
+
+@asynccontextmanager
+async def cluster_rig(kind: str, *, kubelet: bool = True, **changes: Any) -> AsyncIterator[Rig]:
+    """On the real API server, as an account that has the rights of `sandbox_rules` and no other. With `kubelet` pods
+    run on its node; without, kwok plays them on fake nodes."""
+    access = cluster_access()
+    namespace = f"sandboxes-{uuid.uuid4().hex[:8]}"
+    access.kubectl("create", "namespace", namespace)
+    access.kubectl("wait", f"--namespace={namespace}", "--for=create", "serviceaccount/default", "--timeout=30s")
+    try:
+        async with AsyncExitStack() as stack:
+            settings = kube_settings(kind, **changes)
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "kubeconfig"
+            access.make_account("sandboxes", namespace, sandbox_rules(settings), path)
+
+            def connect(client: KubeClientSettings = CLIENT) -> KubeClient:
+                return KubeClient(LoadedCredentials(path), client, namespace=namespace)
+
+            admin = KubeClient(LoadedCredentials(access.kubeconfig), CLIENT, namespace=namespace)
+            await stack.enter_async_context(admin)
+            controller = await play_controller(stack, kind, admin, kubelet=not kubelet)
+            rig = Rig(settings, make_provider(settings, connect), connect, admin, controller=controller)
+            yield rig
+            await rig.provider.close()
+    finally:
+        access.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def cluster_access() -> ClusterAccess:
+    """The cluster for tests, with the schemas of the sandbox controllers."""
+    if HOST_VARIABLE not in os.environ:
+        pytest.exit("tests of the cluster run inside its network: make test-cluster", returncode=78)
+    access = ClusterAccess(Layout.of_this_machine())
+    files = [path for path in sorted(CRDS.glob("*.yaml")) if path.stem.partition(".")[2].endswith(SANDBOX_GROUPS)]
+    chosen = [word for path in files for word in ("-f", str(path))]
+    access.kubectl("apply", "--server-side", "--force-conflicts", *chosen)
+    access.kubectl("wait", "--for=condition=Established", "--timeout=60s", *chosen)
+    return access

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from kube_rig import KINDS, memory_rig
+from kube_rig import KINDS, cluster_rig, memory_rig
 
 from agentic.sandbox.base import Sandbox, SandboxProvider, SandboxSpec
 from agentic.sandbox.errors import SandboxLostError, SandboxStartError, SandboxTransferError
@@ -45,13 +45,19 @@ def make_settings(kind: str) -> SandboxSettings:
     return UnsafeProcessSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES)
 
 
-@pytest_asyncio.fixture(params=["memory", "bubblewrap", "bubblewrap-no-limits", "unsafe-process", "podman", *KINDS])
+ON_CLUSTER = [pytest.param(f"{kind}-on-cluster", marks=pytest.mark.cluster) for kind in KINDS]
+LOCAL = ["memory", "bubblewrap", "bubblewrap-no-limits", "unsafe-process", "podman"]
+
+
+@pytest_asyncio.fixture(params=[*LOCAL, *KINDS, *ON_CLUSTER])
 async def started(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[SandboxProvider, Sandbox]]:
     name = request.node.name.translate(str.maketrans("[", "-", "]"))[:60]
-    if request.param in KINDS:
-        async with memory_rig(request.param, output_limit_bytes=OUTPUT_LIMIT_BYTES) as rig:
+    kind = request.param.removesuffix("-on-cluster")
+    if kind in KINDS:
+        make_rig = cluster_rig if request.param.endswith("-on-cluster") else memory_rig
+        async with make_rig(kind, output_limit_bytes=OUTPUT_LIMIT_BYTES) as rig:
             yield rig.provider, await rig.provider.acquire(rig.spec(name, run_id=RUN_ID, **SPEC))
         return
     settings = make_settings("unsafe-process" if request.param == "memory" else request.param)
