@@ -15,6 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..conversation import Json
 from ..errors import InvalidRequest, RendererError
+from .locality import is_local
 
 
 class GenerationBlock(Extension):
@@ -40,6 +41,8 @@ class ChatTemplate:
         environment.globals["strftime_now"] = _strftime_now
         try:
             self._template = environment.from_string(source)
+            self.is_local = is_local(environment.parse(source))
+            """Whether a message's text depends on its neighbours alone; see `locality`."""
         except TemplateError as error:
             raise RendererError(f"the chat template does not compile: {error}") from error
         self._special_tokens = special_tokens

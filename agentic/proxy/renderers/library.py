@@ -16,6 +16,10 @@ from .base import HeldTurn, ReplyParser, WholeReplyParser
 from .jinja import ChatTemplate
 from .tokens import TextTokenizer, TokenizerFiles
 
+TAIL_TOKENS = 4096
+"""Of the held prompt, what the library's bridge is shown: it looks for where the sampled turn was opened, and copies
+the rest several times."""
+
 
 class LibraryRenderer:
     """The proxy's protocol over one of the library's renderers."""
@@ -37,7 +41,7 @@ class LibraryRenderer:
 
     def bridge(self, held: HeldTurn, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int] | None:
         """Ids after the held ones, or None where the library cannot promise them."""
-        prompt, completion = list(held.prompt_ids), list(held.completion_ids)
+        prompt, completion = list(held.prompt_ids[-TAIL_TOKENS:]), list(held.completion_ids)
         new = as_template_dicts(messages[held.messages :])
         bridged = self._renderer.bridge_to_next_turn(prompt, completion, new, tools=_tool_specs(tools))
         if bridged is None:

@@ -9,7 +9,8 @@ How appending is proved. For a bridge, the conversation is rendered up to the pr
 end of that turn, and whole. Each must begin with the one before; then the new text is the rest, after the text that
 closes the sampled turn. If the turn ended by itself, its end token is held already and is not repeated; if
 `max_tokens` cut it, the closing text follows, encoded. If a rendering is not a beginning of the next (a template that
-drops earlier thinking, say) the answer is None: fork.
+drops earlier thinking, say) the answer is None: fork. A template in which a message's text depends on its neighbours
+alone is shown to append by the first message and the last few, so the cost follows what is new (`locality`).
 
 Sampled ids are never decoded and encoded again here (invariant 4).
 """
@@ -22,6 +23,7 @@ from ..errors import InvalidRequest, RendererError
 from .base import HeldTurn, ReplyParser
 from .forms import call_constraint, form_of
 from .jinja import ChatTemplate
+from .locality import window
 from .parsers import PlainTextParser, reply_parser, whole_reply
 from .tokens import TextTokenizer, TokenizerFiles
 
@@ -54,7 +56,8 @@ class TemplateRenderer:
 
     def bridge(self, held: HeldTurn, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int] | None:
         """Ids after the held ones, or None where the template does not merely append."""
-        before, through = messages[: held.messages - 1], messages[: held.messages]
+        messages, count = window(messages, held.messages) if self._template.is_local else (messages, held.messages)
+        before, through = messages[: count - 1], messages[:count]
         marked_held = self._marked(through, tools, generate=False)
         marked = self._marked(messages, tools, generate=True)
         appends = marked_held.startswith(self._marked(before, tools, generate=True)) and marked.startswith(marked_held)

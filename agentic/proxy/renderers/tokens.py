@@ -31,6 +31,9 @@ class TextTokenizer:
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
+        # Two, since the mode is the object's and plans are made in threads.
+        self._as_text = type(backend).from_str(backend.to_str())
+        self._as_text.encode_special_tokens = True
         self._vocabulary = Vocabulary(backend) if is_byte_level(backend) else None
         added = backend.get_added_tokens_decoder()
         self._special = {token_id: token.content for token_id, token in added.items() if token.special}
@@ -73,13 +76,8 @@ class TextTokenizer:
         return None if found is None else int(found)
 
     def _encode(self, text: str, as_text: bool) -> list[int]:
-        if not text:
-            return []
-        self._backend.encode_special_tokens = as_text
-        try:
-            return list(self._backend.encode(text, add_special_tokens=False).ids)
-        finally:
-            self._backend.encode_special_tokens = False
+        backend = self._as_text if as_text else self._backend
+        return list(backend.encode(text, add_special_tokens=False).ids) if text else []
 
 
 def load_folder(folder: Path) -> tuple[TextTokenizer, TokenizerFiles]:
