@@ -110,10 +110,6 @@ class CallReader:
         self._held.clear()
         return given
 
-    def close(self) -> bool:
-        """The text has ended: whether it was a call. One without arguments has to be a whole object."""
-        return self.is_call or (self.place is Place.CLOSED and self.name is not None)
-
     def _step(self) -> bool:
         if self.place is Place.INSIDE:
             return self._take_inside()

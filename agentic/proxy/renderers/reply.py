@@ -153,11 +153,8 @@ class ReplyReader:
         self._read_call(before)
         if marker is None and not is_end and not (closing is None and self._reader.place is Place.CLOSED):
             return False
-        if not self._reader.close():
+        if not self._reader.is_call:
             return self._give_back(marker)
-        if not self._is_started:
-            self._start_call()
-            self._out.append(CallArguments(self._count - 1, "{}"))
         if closing is None:
             self._rest = self._reader.left
         return self._go(Part.BETWEEN_CALLS)
