@@ -3,17 +3,22 @@
 from collections.abc import Sequence
 
 from ..conversation import Json
-from ..errors import RequestRefused
+from ..errors import ContextOverflow, RequestRefused
 from .base import CallReply, TokenText
 from .wire import write_json
+
+CONTEXT_WORDS = "This model's maximum context length is"
 
 DONE = "data: [DONE]\n\n"
 """The end mark of a stream of chat completions or completions."""
 
 
 def error_body(error: RequestRefused) -> Json:
-    """An error as OpenAI sends it."""
-    return {"error": {"message": str(error), "type": error.kind, "param": error.param, "code": error.code}}
+    """An error as OpenAI sends it; clients such as LiteLLM know a prompt that is too long by OpenAI's words."""
+    message = str(error)
+    if isinstance(error, ContextOverflow) and CONTEXT_WORDS not in message:
+        message = f"{CONTEXT_WORDS} exceeded: {message}"
+    return {"error": {"message": message, "type": error.kind, "param": error.param, "code": error.code}}
 
 
 def data_event(payload: Json) -> str:
