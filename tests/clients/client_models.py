@@ -72,24 +72,27 @@ def call(name: str, **arguments: Any) -> str:
 
 @dataclass
 class Script:
-    """What the model says: the next of `turns`, or an aside where the prompt holds a certain text."""
+    """What the model says: the next of `turns`, or, once each, an aside where the prompt holds a certain text."""
 
     model: ModelFolder
     turns: Sequence[str]
-    asides: Mapping[str, str] = field(default_factory=dict)
+    asides: Mapping[str, str]
     """Reply by a text that the prompt holds; for titles, summaries and the like."""
-    sampled: list[tuple[int, ...]] = field(default_factory=list)
-    """What was sampled, in the order of the engine's record."""
+    _said: set[str] = field(default_factory=set)
     _taken: int = 0
 
     def __call__(self, prompt_ids: Sequence[int], _sampling: CallSampling, _request_id: str) -> ScriptedReply:
         """The reply to a prompt."""
-        prompt = self.model.text(prompt_ids)
-        reply = next((reply for text, reply in self.asides.items() if text in prompt), None) or self._next()
         thought = "<think>\nLet me see.\n</think>\n\n" if self.model.thinks else ""
-        ids = self.model.sample(f"{thought}{reply}<|im_end|>")
-        self.sampled.append(ids)
-        return ScriptedReply(ids, chunk_tokens=CHUNK_TOKENS)
+        reply = self._aside(self.model.text(prompt_ids)) or self._next()
+        return ScriptedReply(self.model.sample(f"{thought}{reply}<|im_end|>"), chunk_tokens=CHUNK_TOKENS)
+
+    def _aside(self, prompt: str) -> str | None:
+        found = next((text for text in self.asides if text in prompt and text not in self._said), None)
+        if found is None:
+            return None
+        self._said.add(found)
+        return self.asides[found]
 
     def _next(self) -> str:
         number, self._taken = self._taken, self._taken + 1

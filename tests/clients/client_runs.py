@@ -71,11 +71,12 @@ def opencode(base_url: str, key: str, task: str = TASK, context_tokens: int = 40
     return Run((str(program("opencode")), "run", task), environment)
 
 
-def mini_swe_agent(base_url: str, key: str, task: str = TASK) -> Run:
+def mini_swe_agent(base_url: str, key: str, task: str = TASK, options: Sequence[str] = ()) -> Run:
     """mini-swe-agent over chat completions, by litellm."""
     options = (
         *("-m", "openai/policy", "-y", "--exit-immediately", "-l", "0", "-t", task, "-c", "mini.yaml"),
         *("-c", f"model.model_kwargs.api_base={base_url}"),
+        *options,
     )
     environment = {
         "OPENAI_API_KEY": key,
@@ -86,8 +87,15 @@ def mini_swe_agent(base_url: str, key: str, task: str = TASK) -> Run:
     return Run((str(program("python")), "-m", "minisweagent.run.mini", *options), environment)
 
 
-def terminus_2(base_url: str, key: str, task: str = TASK) -> Run:
+def terminus_2(base_url: str, key: str, task: str = TASK, context_tokens: int = 200_000) -> Run:
     """Terminus-2 over chat completions, by litellm; its terminal is tmux in the box."""
     driver = Path(__file__).with_name("terminus_driver.py")
     environment = {"OPENAI_API_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    return Run((str(program("python")), str(driver), base_url, task), environment)
+    return Run((str(program("python")), str(driver), base_url, str(context_tokens), task), environment)
+
+
+def sdk(style: str, base_url: str, key: str, questions: Sequence[str]) -> Run:
+    """A small agent on a vendor's SDK; see sdk_driver.py for the styles."""
+    driver = Path(__file__).with_name("sdk_driver.py")
+    environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    return Run((str(program("python")), str(driver), style, base_url, key, *questions), environment)

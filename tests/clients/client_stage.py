@@ -1,17 +1,18 @@
-"""One real client on a scripted model: the proxy, a tap before it, and a sealed box for the client."""
+"""One real client on one model: the proxy, a tap before it, and a sealed box for the client."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from client_box import PORT, Box, Finished
-from client_models import ModelFolder, Script, make_model
-from client_oracle import branches, causes, check_capture
+from client_models import Script, make_model
+from client_oracle import Ids, branches, causes, check_capture
 from client_runs import Run
 from client_tap import Tap, tapped
 
 from agentic.proxy import (
+    CallSampling,
     ProxyServer,
     ProxySettings,
     Sampling,
@@ -20,8 +21,46 @@ from agentic.proxy import (
     SessionSpec,
     make_renderer,
 )
+from agentic.proxy.engines.base import Chunk, Engine
+from agentic.proxy.renderers import Renderer
 
 SESSION = "rollout-1"
+
+ROOMY = SessionSpec(
+    session_id=SESSION,
+    sampling=Sampling(temperature=1.0, max_tokens=4096),
+    max_prompt_tokens=400_000,
+    max_response_tokens=400_000,
+    max_calls=60,
+)
+
+
+@dataclass
+class WitnessEngine:
+    """Passes calls on to an engine and notes what went in and what came out."""
+
+    engine: Engine
+    prompts: list[Ids] = field(default_factory=list)
+    sampled: list[Ids] = field(default_factory=list)
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: CallSampling, request_id: str
+    ) -> AsyncIterator[Chunk]:
+        """The engine's own chunks."""
+        number = len(self.prompts)
+        self.prompts.append(tuple(prompt_ids))
+        self.sampled.append(())
+        async for chunk in self.engine.generate(prompt_ids, sampling, request_id):
+            self.sampled[number] += tuple(chunk.ids)
+            yield chunk
+
+    async def abort(self, request_id: str) -> None:
+        """Pass it on."""
+        await self.engine.abort(request_id)
+
+    async def close(self) -> None:
+        """Pass it on."""
+        await self.engine.close()
 
 
 @dataclass
@@ -29,8 +68,8 @@ class Stage:
     """Everything set up for one client."""
 
     server: ProxyServer
-    engine: ScriptedEngine
-    script: Script
+    witness: WitnessEngine
+    renderer: Renderer
     box: Box
     tap: Tap
     base_url: str
@@ -44,44 +83,41 @@ class Stage:
         return finished
 
     async def seal(self) -> SealedSession:
-        """What was captured, checked against the engine's record."""
+        """What was captured, checked against what the engine saw."""
         sealed = await self.server.seal(SESSION)
-        check_capture(sealed, self.prompts, self.script.sampled)
+        check_capture(sealed, self.witness.prompts, self.witness.sampled)
         return sealed
 
     @property
-    def prompts(self) -> list[tuple[int, ...]]:
-        """Prompts that the engine got, in order."""
-        return [received.prompt_ids for received in self.engine.received]
+    def prompts(self) -> list[str]:
+        """The text of each prompt that the engine got, in order."""
+        return [self.renderer.decode(ids) for ids in self.witness.prompts]
 
     def causes(self, known: Mapping[str, str]) -> list[str]:
         """Why each branch began, by a text that its prompt holds."""
-        texts = [self.script.model.text(prompt) for prompt in self.prompts]
-        return causes(branches(self.prompts, self.script.sampled), texts, known)
+        return causes(branches(self.witness.prompts, self.witness.sampled), self.prompts, known)
 
 
 @asynccontextmanager
-async def staged(
+async def scripted(
     folder: Path, turns: Sequence[str], asides: Mapping[str, str] | None = None, thinks: bool = False
 ) -> AsyncIterator[Stage]:
-    """A stage; `folder` is the test's own."""
-    model: ModelFolder = make_model(folder / "models", thinks)
-    script = Script(model, turns, asides or {})
-    engine = ScriptedEngine(script)
-    server = ProxyServer(ProxySettings(), engine, make_renderer(model.path))
+    """A stage whose model says what it is told to; `folder` is the test's own."""
+    model = make_model(folder / "models", thinks)
+    async with staged(folder, ScriptedEngine(Script(model, turns, asides or {})), model.path, ROOMY) as stage:
+        yield stage
+
+
+@asynccontextmanager
+async def staged(folder: Path, engine: Engine, model: Path, spec: SessionSpec) -> AsyncIterator[Stage]:
+    """A stage on any engine; the engine is closed at the end."""
+    witness, renderer, box = WitnessEngine(engine), make_renderer(model), Box(folder / "box")
+    server = ProxyServer(ProxySettings(), witness, renderer)
     await server.start()
     try:
-        spec = SessionSpec(
-            session_id=SESSION,
-            sampling=Sampling(temperature=1.0, max_tokens=4096),
-            max_prompt_tokens=400_000,
-            max_response_tokens=400_000,
-            max_calls=60,
-        )
         handle = await server.open(spec)
-        box = Box(folder / "box")
         async with tapped(box.socket, server.agent_url) as tap:
             base_url = handle.base_url.replace(server.agent_url, f"http://127.0.0.1:{PORT}")
-            yield Stage(server, engine, script, box, tap, base_url, handle.api_key)
+            yield Stage(server, witness, renderer, box, tap, base_url, handle.api_key)
     finally:
         await server.stop()

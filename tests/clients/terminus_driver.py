@@ -1,4 +1,4 @@
-"""Runs Terminus-2 as harbor does, with the folder it is started in as its environment: `BASE_URL TASK`.
+"""Runs Terminus-2 as harbor does, with the folder it is started in as its environment: `BASE_URL CONTEXT_TOKENS TASK`.
 
 Stands for harbor's trial around the agent: an environment whose commands are processes here. The agent is harbor's own.
 """
@@ -65,14 +65,14 @@ class HereEnvironment(BaseEnvironment):
         return ExecResult(stdout=output.decode(), stderr=errors.decode(), return_code=process.returncode or 0)
 
 
-async def main(base_url: str, task: str) -> None:
+async def main(base_url: str, context_tokens: str, task: str) -> None:
     """One run of the agent."""
     logs = Path.home() / "logs"
     paths = TrialPaths(logs)
     paths.agent_dir.mkdir(parents=True)
     environment = HereEnvironment(Path.cwd(), "here", "here", paths, EnvironmentConfig())
     limits = {
-        "max_input_tokens": 200_000,
+        "max_input_tokens": int(context_tokens),
         "max_output_tokens": 4096,
         "input_cost_per_token": 0,
         "output_cost_per_token": 0,

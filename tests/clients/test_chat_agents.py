@@ -6,7 +6,7 @@ from pathlib import Path
 import client_runs
 import pytest
 from client_models import call
-from client_stage import staged
+from client_stage import scripted
 from client_tasks import DONE, LOOK, LOOK_LONG, REPAIR, TRY
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
@@ -22,12 +22,12 @@ def opencode_turn(*commands: str) -> str:
 @pytest.mark.parametrize("thinks", [False, True], ids=["plain", "thinking"])
 async def test_opencode_repairs_a_file_and_asks_for_a_title_at_the_same_time(tmp_path: Path, thinks: bool) -> None:
     turns = [opencode_turn(LOOK, "ls"), opencode_turn(REPAIR), opencode_turn(TRY), DONE]
-    async with staged(tmp_path, turns, OPENCODE_ASIDES, thinks) as stage:
+    async with scripted(tmp_path, turns, OPENCODE_ASIDES, thinks) as stage:
         finished = await stage.play(client_runs.opencode(stage.base_url, stage.key))
         assert stage.box.repaired
         assert DONE in finished.output
         await stage.seal()
-        assert len(stage.prompts) == 5
+        assert len(stage.witness.prompts) == 5
         assert sorted(stage.causes(OPENCODE_CAUSES)) == ["task", "title"]
 
 
@@ -35,7 +35,7 @@ async def test_opencode_s_compaction_is_a_side_request_and_a_new_conversation(tm
     summary = "calc.add has to add; nothing is repaired yet."
     asides = OPENCODE_ASIDES | {"You are a context summarization agent": summary}
     turns = [opencode_turn(LOOK_LONG), opencode_turn(REPAIR), opencode_turn(TRY), DONE]
-    async with staged(tmp_path, turns, asides) as stage:
+    async with scripted(tmp_path, turns, asides) as stage:
         await stage.play(client_runs.opencode(stage.base_url, stage.key, context_tokens=40_000))
         assert stage.box.repaired
         await stage.seal()
@@ -46,11 +46,11 @@ async def test_opencode_s_compaction_is_a_side_request_and_a_new_conversation(tm
 async def test_mini_swe_agent_repairs_a_file(tmp_path: Path) -> None:
     commands = (LOOK, REPAIR, TRY, "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
     turns = [f"I do that.\n{call('bash', command=command)}" for command in commands]
-    async with staged(tmp_path, turns) as stage:
+    async with scripted(tmp_path, turns) as stage:
         await stage.play(client_runs.mini_swe_agent(stage.base_url, stage.key))
         assert stage.box.repaired
         await stage.seal()
-        assert len(stage.prompts) == 4
+        assert len(stage.witness.prompts) == 4
         assert stage.causes({"task": "Please solve this issue"}) == ["task"]
 
 
@@ -61,9 +61,30 @@ def terminus_turn(keystrokes: str, is_done: bool = False) -> str:
 
 async def test_terminus_2_repairs_a_file_in_its_terminal(tmp_path: Path) -> None:
     turns = [*map(terminus_turn, (LOOK, REPAIR, TRY)), terminus_turn("", is_done=True), terminus_turn("", is_done=True)]
-    async with staged(tmp_path, turns) as stage:
+    async with scripted(tmp_path, turns) as stage:
         await stage.play(client_runs.terminus_2(stage.base_url, stage.key))
         assert stage.box.repaired
         await stage.seal()
-        assert len(stage.prompts) == 5
+        assert len(stage.witness.prompts) == 5
         assert stage.causes({"task": "Task Description:"}) == ["task"]
+
+
+async def test_terminus_2_hands_over_by_side_conversations_and_begins_anew(tmp_path: Path) -> None:
+    causes = {
+        "handed over": "Here are the answers the other agent provided",
+        "answers": "The next agent has a few questions for you",
+        "questions": "You are picking up work from a previous AI agent",
+        "summary": "You are about to hand off your work to another AI agent",
+        "task": "Task Description:",
+    }
+    asides = {
+        causes["answers"]: "No, nothing was changed.",
+        causes["questions"]: "Was anything changed?",
+        causes["summary"]: "calc.add has to add; nothing is repaired yet.",
+    }
+    turns = [*map(terminus_turn, (LOOK_LONG, REPAIR)), terminus_turn("", is_done=True), terminus_turn("", is_done=True)]
+    async with scripted(tmp_path, turns, asides) as stage:
+        await stage.play(client_runs.terminus_2(stage.base_url, stage.key, context_tokens=12_000))
+        assert stage.box.repaired
+        await stage.seal()
+        assert stage.causes(causes) == ["task", "summary", "questions", "handed over"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import client_runs
 import pytest
 from client_models import call
-from client_stage import staged
+from client_stage import scripted
 from client_tasks import DONE, LOOK, LOOK_LONG, REPAIR, TRY
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
@@ -26,7 +26,7 @@ def turn(*commands: str) -> str:
 @pytest.mark.parametrize("thinks", [False, True], ids=["plain", "thinking"])
 async def test_codex_repairs_a_file_in_one_unbroken_conversation(tmp_path: Path, thinks: bool) -> None:
     turns = [turn(LOOK, "ls"), turn(REPAIR), turn(TRY), DONE]
-    async with staged(tmp_path, turns, thinks=thinks) as stage:
+    async with scripted(tmp_path, turns, thinks=thinks) as stage:
         finished = await stage.play(client_runs.codex(stage.base_url, stage.key, settings=[WINDOW]))
         assert stage.box.repaired
         assert finished.output.strip() == DONE
@@ -37,10 +37,10 @@ async def test_codex_repairs_a_file_in_one_unbroken_conversation(tmp_path: Path,
 
 async def test_codex_s_compaction_is_a_call_without_tools_and_a_new_conversation(tmp_path: Path) -> None:
     asides = {CAUSES["compaction"]: SUMMARY}
-    async with staged(tmp_path, [turn(LOOK_LONG), turn(REPAIR), turn(TRY), DONE], asides) as stage:
-        settings = [WINDOW, "model_auto_compact_token_limit=46000"]
+    async with scripted(tmp_path, [turn(LOOK_LONG), turn(REPAIR), turn(TRY), DONE], asides) as stage:
+        settings = [WINDOW, "model_auto_compact_token_limit=42000"]
         await stage.play(client_runs.codex(stage.base_url, stage.key, settings=settings))
         assert stage.box.repaired
         await stage.seal()
         assert stage.causes(CAUSES) == ["task", "compaction", "compacted"]
-        assert SUMMARY in stage.script.model.text(stage.prompts[-1])
+        assert SUMMARY in stage.prompts[-1]
