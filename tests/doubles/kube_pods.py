@@ -34,7 +34,7 @@ class Pod:
     bwrap: asyncio.subprocess.Process
     pid: int
     """Of its process 1, seen from outside."""
-    streams: set[web.WebSocketResponse] = field(default_factory=set)
+    streams: set[asyncio.Transport] = field(default_factory=set)
 
 
 @dataclass
@@ -116,7 +116,7 @@ class PodRuntime:
         """Break all streams, as a load balancer that is restarted; commands go on."""
         for pod in self.running.values():
             for stream in pod.streams:
-                stream._req.transport.abort()
+                stream.abort()
 
     def kill(self, uid: str, *, drop: bool = False) -> None:
         """End a pod's processes; with `drop` its streams break before their status."""
@@ -125,7 +125,7 @@ class PodRuntime:
         if pod is None:
             return
         for stream in list(pod.streams) if drop else []:
-            stream._req.transport.abort()
+            stream.abort()
         with contextlib.suppress(ProcessLookupError):
             os.kill(pod.pid, signal.SIGKILL)
         self._spawn(pod.bwrap.wait())
@@ -155,12 +155,15 @@ class PodRuntime:
         pod = await self.pod(body["metadata"]["uid"])
         socket = web.WebSocketResponse(protocols=self.protocols, autoping=False, max_msg_size=0, compress=False)
         await socket.prepare(request)
-        pod.streams.add(socket)
-        command = Command(socket, pod, request.query.getall("command"), "stdin" in request.query)
+        stream = request.transport
+        if not isinstance(stream, asyncio.Transport):
+            return socket
+        pod.streams.add(stream)
+        command = Command(socket, stream, pod, request.query.getall("command"), "stdin" in request.query)
         try:
             await command.run(self.idle_seconds)
         finally:
-            pod.streams.discard(socket)
+            pod.streams.discard(stream)
             if command.process is not None:
                 self._spawn(reap(command.process))
         return socket
@@ -197,6 +200,7 @@ class Command:
     """One command of one stream."""
 
     socket: web.WebSocketResponse
+    stream: asyncio.Transport
     pod: Pod
     words: list[str]
     has_stdin: bool
@@ -205,17 +209,21 @@ class Command:
 
     async def run(self, idle_seconds: float) -> None:
         process = self.process = await self._start()
-        listening = asyncio.create_task(self._listen(process))
-        idling = asyncio.create_task(self._cut_when_idle(idle_seconds))
+        pumping = [
+            asyncio.create_task(self._pump(process.stdout, 1)),
+            asyncio.create_task(self._pump(process.stderr, 2)),
+        ]
+        others = [asyncio.create_task(self._listen(process)), asyncio.create_task(self._cut_when_idle(idle_seconds))]
         try:
-            await asyncio.gather(self._pump(process.stdout, 1), self._pump(process.stderr, 2))
+            await asyncio.gather(*pumping)
             code = await process.wait()
             await self._end(128 - code if code < 0 else code)
         except ConnectionError:
             pass  # The client has gone; its command goes on.
         finally:
-            listening.cancel()
-            idling.cancel()
+            for task in (*pumping, *others):
+                task.cancel()
+            await asyncio.gather(*pumping, *others, return_exceptions=True)
 
     async def _start(self) -> asyncio.subprocess.Process:
         user = [] if os.geteuid() == 0 else ["-U", "--preserve-credentials"]
@@ -252,7 +260,7 @@ class Command:
     async def _cut_when_idle(self, seconds: float) -> None:
         while (left := self.active_at + seconds - time.monotonic()) > 0:
             await asyncio.sleep(left)
-        self.socket._req.transport.abort()
+        self.stream.abort()
 
     async def _end(self, code: int) -> None:
         status: Object = {"metadata": {}, "status": "Success"}

@@ -11,7 +11,7 @@ Promises, beyond those of `SandboxExec`:
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -28,6 +28,8 @@ KILL_SECONDS = 15.0
 """For a kill inside: a sandbox that does not answer for so long is lost."""
 MOST_LEFTOVERS = 32
 """Streams of ended commands that background processes still hold; more, and the oldest is let go."""
+FRAME_BYTES = 4 * 1024 * 1024
+"""Of input over v4, which cannot say that input ends."""
 GONE = (NotFoundError, InvalidObjectError, ApiUnavailableError, ExecStreamLostError)
 
 
@@ -137,15 +139,16 @@ class PodExec:
     async def _feed(self, channels: ExecChannels, request: ExecRequest, wrapped: WrappedCommand) -> None:
         if not wrapped.has_stdin:
             return
-        stdin, is_known = request.stdin, isinstance(request.stdin, bytes)
-        length = len(stdin) if isinstance(stdin, bytes) and not channels.can_close_stdin else -1
-        await channels.send(wrapped.header(length))
-        async for chunk in _chunks(stdin):
-            await channels.send(chunk)
+        await channels.send(wrapped.header(not channels.can_close_stdin))
         if channels.can_close_stdin:
+            async for chunk in _chunks(request.stdin):
+                await channels.send(chunk)
             await channels.close_stdin()
-        elif not is_known:
-            return  # v4 cannot say that a stream ends: only programs that know the end of their input can have one.
+            return
+        async for frame in _frames(_chunks(request.stdin)):
+            await channels.send(b"%d\n" % len(frame))
+            await channels.send(frame)
+        await channels.send(b"0\n")
 
     async def _read(self, channels: ExecChannels, running: Running) -> None:
         while running.exit_code is None:
@@ -248,10 +251,21 @@ async def _drain(stack: AsyncExitStack, channels: ExecChannels, running: Running
                 running.status = message if isinstance(message, ExecStatus) else None
 
 
-async def _chunks(stdin: "bytes | AsyncIterator[bytes] | object") -> AsyncIterator[bytes]:
+async def _chunks(stdin: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     if isinstance(stdin, bytes):
-        if stdin:
-            yield stdin
+        yield stdin
         return
-    async for chunk in stdin:  # type: ignore[attr-defined]
+    async for chunk in stdin:
         yield chunk
+
+
+async def _frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Of useful size: each costs a process inside."""
+    frame = b""
+    async for chunk in chunks:
+        frame += chunk
+        if len(frame) >= FRAME_BYTES:
+            yield frame
+            frame = b""
+    if frame:
+        yield frame

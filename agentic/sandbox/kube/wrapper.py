@@ -27,7 +27,7 @@ m=$1 kind=$2 cwd=$3 user=$4 input=$5; shift 5
 born() { read -r s < /proc/1/stat; set -- ${s##*) }; eval "echo \${20}"; }
 end() { echo "$m $1"; echo "$m $1" >&2; exit "$1"; }
 echo "$m $$ $(born)" >&2
-s=0 n=-1; [ "$input" = 0 ] || read -r s n
+s=0 ends=; [ "$input" = 0 ] || read -r s ends
 cd -- "$cwd" || end 126
 for sh in /bin/bash /usr/bin/bash /bin/sh; do [ -x "$sh" ] && break; done
 export AGENTIC_EXEC="$m"
@@ -47,7 +47,8 @@ go() {
 $script
 END_OF_SCRIPT
 }
-if [ "$n" -ge 0 ]; then head -c "$n" | go "$@"; else go "$@"; fi
+unframed() { while read -r k && [ "$k" -gt 0 ]; do dd bs="$k" count=1 iflag=fullblock 2>/dev/null || break; done; }
+if [ "$ends" = framed ]; then unframed | go "$@"; else go "$@"; fi
 end $?
 """
 
@@ -96,9 +97,10 @@ class WrappedCommand:
     script: bytes
     has_stdin: bool
 
-    def header(self, input_bytes: int) -> bytes:
-        """Lengths for the wrapper: -1 is input that ends with the stream."""
-        return f"{len(self.script)} {input_bytes}\n".encode() + self.script
+    def header(self, is_framed: bool) -> bytes:
+        """For the wrapper: what of the input is the script, and whether the rest ends with the stream or comes framed,
+        each frame after a line with its length, the last one being empty."""
+        return f"{len(self.script)} {'framed' if is_framed else 'plain'}\n".encode() + self.script
 
 
 def wrap(request: ExecRequest) -> WrappedCommand:

@@ -1,0 +1,185 @@
+"""Files into and out of pods: exact whatever they hold, and harmless whatever the sandbox sends."""
+
+import asyncio
+import hashlib
+import os
+import resource
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from kube_api import KubeApiServer
+
+from agentic.cluster.client import KubeClient
+from agentic.cluster.credentials import Access, FixedCredentials
+from agentic.cluster.resources import PODS
+from agentic.sandbox.errors import SandboxLostError, SandboxTransferError
+from agentic.sandbox.kube.execution import ExecRequest
+from agentic.sandbox.kube.pod_exec import PodExec, PodTarget
+from agentic.sandbox.kube.transfers import Transfers
+from agentic.sandbox.transfer import TooLargeError
+
+pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="pods of the double need bubblewrap")
+
+LARGE_BYTES = 400 * 1000 * 1000
+GIB = 1 << 30
+
+
+@pytest_asyncio.fixture(params=["v5", "v4"])
+async def pod(request: pytest.FixtureRequest) -> AsyncIterator[PodExec]:
+    async with KubeApiServer() as server, KubeClient(FixedCredentials(Access(server.address))) as api:
+        if request.param == "v4":
+            server.pods.protocols = ("v4.channel.k8s.io",)
+        await api.create(PODS, {**PODS.head("p1"), "spec": {"containers": [{"name": "main"}]}})
+        while server.store.objects["pods", "default", "p1"].get("status", {}).get("phase") != "Running":
+            await asyncio.sleep(0.01)
+        pod = PodExec(api, PodTarget("p1"))
+        yield pod
+        await pod.close()
+
+
+@pytest.fixture
+def transfers() -> Transfers:
+    return Transfers()
+
+
+async def sh(pod: PodExec, line: str) -> str:
+    result = await pod.run(ExecRequest(line, 30.0))
+    assert result.exit_code == 0, result.error_text
+    return result.text
+
+
+async def test_every_byte_value_goes_in_and_out_with_its_mode(
+    pod: PodExec, transfers: Transfers, tmp_path: Path
+) -> None:
+    source, back = tmp_path / "source", tmp_path / "deep" / "back"
+    source.write_bytes(bytes(range(256)) * 5000 + b"\r\n\xff\xfe")
+    source.chmod(0o751)
+    await transfers.upload(pod, source, "/app/new/place/file")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    assert (await sh(pod, "sha256sum < /app/new/place/file; stat -c %a /app/new/place/file")).split() == [
+        digest,
+        "-",
+        "751",
+    ]
+    await transfers.download(pod, "/app/new/place/file", back, limit_bytes=GIB)
+    assert back.read_bytes() == source.read_bytes()
+    assert back.stat().st_mode & 0o777 == 0o751
+
+
+async def test_an_empty_file_and_an_empty_folder_are_something(
+    pod: PodExec, transfers: Transfers, tmp_path: Path
+) -> None:
+    (tmp_path / "tree" / "empty").mkdir(parents=True)
+    (tmp_path / "tree" / "nothing").write_bytes(b"")
+    await transfers.upload(pod, tmp_path / "tree", "/app/tree")
+    await transfers.download(pod, "/app/tree", tmp_path / "back", limit_bytes=GIB)
+    assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["empty", "nothing"]
+
+
+async def test_links_stay_links_and_lead_nowhere_else(pod: PodExec, transfers: Transfers, tmp_path: Path) -> None:
+    await sh(
+        pod,
+        "mkdir -p /app/t/sub; cd /app/t; echo x > sub/f; ln -s sub/f good; ln -s /etc/passwd out; ln -s ../../.. up",
+    )
+    await transfers.download(pod, "/app/t", tmp_path / "back", limit_bytes=GIB)
+    assert str((tmp_path / "back" / "good").readlink()) == "sub/f"
+    assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["good", "sub"]
+
+
+HOSTILE = """
+cat > /app/evil.py <<'END'
+import io, sys, tarfile
+with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
+    folder = tarfile.TarInfo("."); folder.type = tarfile.DIRTYPE; folder.mode = 0o755
+    archive.addfile(folder)
+    member = tarfile.TarInfo(sys.argv[1]); member.size = 4
+    archive.addfile(member, io.BytesIO(b"evil"))
+END
+mkdir -p /app/bin
+printf '#!/bin/sh\\nexec python3 /app/evil.py "%s"\\n' "$NAME" > /app/bin/tar
+chmod 755 /app/bin/tar
+"""
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "/tmp/k8s-transfer-escaped", "a/../../escaped"])
+async def test_a_sandbox_with_a_tar_of_its_own_cannot_write_elsewhere(
+    pod: PodExec, transfers: Transfers, tmp_path: Path, name: str
+) -> None:
+    assert (await pod.run(ExecRequest(HOSTILE, 30.0, env={"NAME": name}))).exit_code == 0
+    swapped = Swapped(pod)
+    with pytest.raises(SandboxTransferError, match="leads out of the folder"):
+        await transfers.download(swapped, "/app", tmp_path / "a" / "back", limit_bytes=GIB)
+    assert not (tmp_path / "escaped").exists()
+    assert not Path("/tmp/k8s-transfer-escaped").exists()
+
+
+class Swapped:
+    """A sandbox whose PATH leads to programs of the untrusted side."""
+
+    def __init__(self, inner: PodExec) -> None:
+        self._inner = inner
+
+    async def run(self, request: ExecRequest):  # type: ignore[no-untyped-def]
+        path = "/app/bin:/usr/bin:/bin"
+        return await self._inner.run(
+            ExecRequest(
+                request.command, request.timeout_seconds, env={"PATH": path}, stdin=request.stdin, sink=request.sink
+            )
+        )
+
+    async def end_commands(self) -> None:
+        await self._inner.end_commands()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def test_more_than_the_limit_is_refused_while_it_streams(
+    pod: PodExec, transfers: Transfers, tmp_path: Path
+) -> None:
+    await sh(pod, "truncate -s 3G /app/sparse")
+    with pytest.raises(TooLargeError, match="exceeds 1000000 bytes"):
+        await transfers.download(pod, "/app/sparse", tmp_path / "back", limit_bytes=1_000_000)
+
+
+async def test_what_is_not_there_says_so(pod: PodExec, transfers: Transfers, tmp_path: Path) -> None:
+    with pytest.raises(SandboxTransferError, match="cannot download /app/nothing: no such file"):
+        await transfers.download(pod, "/app/nothing", tmp_path / "x", limit_bytes=GIB)
+    with pytest.raises(SandboxTransferError, match="cannot upload"):
+        await transfers.upload(pod, tmp_path / "nothing", "/app/x")
+
+
+async def test_a_place_that_cannot_be_written_says_so(pod: PodExec, transfers: Transfers, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 3_000_000)
+    with pytest.raises(SandboxTransferError, match="Read-only"):
+        await transfers.upload(pod, tmp_path / "file", "/usr/new/file")
+
+
+async def test_a_sandbox_lost_under_way_is_a_loss(pod: PodExec, transfers: Transfers, tmp_path: Path) -> None:
+    await sh(pod, "truncate -s 3G /app/sparse")
+    running = asyncio.create_task(transfers.download(pod, "/app/sparse", tmp_path / "back", limit_bytes=4 * GIB))
+    while not (tmp_path / "back").exists():
+        await asyncio.sleep(0.01)
+    await pod.api.delete(PODS, "p1")
+    with pytest.raises(SandboxLostError):
+        await running
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("pod", ["v5"], indirect=True)
+async def test_400_megabytes_are_exact_and_never_in_memory(pod: PodExec, transfers: Transfers, tmp_path: Path) -> None:
+    source, back = tmp_path / "source", tmp_path / "back"
+    with source.open("wb") as handle:
+        for _ in range(LARGE_BYTES // 1_000_000):
+            handle.write(os.urandom(1000) * 1000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    await transfers.upload(pod, source, "/app/large")
+    await transfers.download(pod, "/app/large", back, limit_bytes=GIB)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000
+    assert back.stat().st_size == LARGE_BYTES
+    with back.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    assert (await sh(pod, "sha256sum < /app/large")).split()[0] == digest
