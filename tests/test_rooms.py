@@ -43,7 +43,6 @@ LONGER = {
 
 EDGES = {
     "agentic.proxy.gateway": "a call that breaks is recorded as lost, with its traceback in the log",
-    "agentic.proxy.web": "an agent gets an answer whatever broke, with the traceback in the log",
 }
 """Modules that catch broadly and log, which the linter takes as it is: name → reason."""
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from .engines.base import Engine
 from .errors import ProxyError
-from .models import SealedSession, SessionHandle, SessionSpec
+from .metrics import ProxyMetrics
+from .models import Paused, SealedSession, SessionHandle, SessionInfo, SessionSpec
 from .renderers import make_renderer
 from .server import ProxyServer
 from .settings import ProxySettings
@@ -48,3 +49,31 @@ class ProxyServerActor:
     async def drop(self, session_id: str) -> None:
         """See ProxyServer.drop."""
         await self._server.drop(session_id)
+
+    async def fetch(self, session_id: str) -> SealedSession | None:
+        """See ProxyServer.fetch."""
+        return await self._server.fetch(session_id)
+
+    async def heartbeat(self, session_id: str) -> SessionInfo:
+        """See ProxyServer.heartbeat."""
+        return await self._server.heartbeat(session_id)
+
+    async def list(self) -> "list[SessionInfo]":
+        """See ProxyServer.list."""
+        return await self._server.list()
+
+    async def describe(self, session_id: str) -> str:
+        """See ProxyServer.describe."""
+        return await self._server.describe(session_id)
+
+    async def pause(self) -> Paused:
+        """See ProxyServer.pause."""
+        return await self._server.pause()
+
+    async def resume(self, version: int | None = None) -> Paused:
+        """See ProxyServer.resume."""
+        return await self._server.resume(version)
+
+    async def metrics(self) -> ProxyMetrics:
+        """See ProxyServer.metrics."""
+        return await self._server.metrics()

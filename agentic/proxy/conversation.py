@@ -16,6 +16,9 @@ from typing import Any
 type Json = dict[str, Any]
 
 THINK_END = "</think>"
+TEXT_KEY = "text:"
+VARIANTS = 4
+"""Forms of one assistant turn that are known: as sampled, as a client sends it back, as another one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,67 @@ def extend_key(key: str, message: Message) -> str:
     return _digest(key, json.dumps(_identity(message), ensure_ascii=False))
 
 
+def text_key(text: str) -> str:
+    """The key of a text that a text completion began with or ended at; it says the text's length."""
+    return f"{TEXT_KEY}{len(text)}:{_digest('', text)}"
+
+
+class KnownConversations:
+    """Conversations that were asked about before, so that of the next request only what is new is hashed.
+
+    Comparing with the messages of an earlier request costs far less than hashing them. Holds each message once; an
+    assistant turn that a client changed in the ways that keys leave out is a variant of the same place.
+    """
+
+    def __init__(self) -> None:
+        self._roots: list[tuple[tuple[Json, ...], _Known]] = []
+
+    def keys(self, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[str]:
+        """What `conversation_keys` gives."""
+        place: _Known | None = self._root(tools)
+        key = opening_key(tools) if place is None else place.key
+        keys = []
+        for message in messages:
+            place = None if place is None else place.child(message)
+            key = extend_key(key, message) if place is None else place.key
+            keys.append(key)
+        return keys
+
+    def remember(self, messages: Sequence[Message], tools: Sequence[Json] | None, keys: Sequence[str]) -> None:
+        """Know these messages and their keys from now on."""
+        place = self._root(tools)
+        if place is None:
+            place = _Known(opening_key(tools))
+            self._roots.append((tuple(tools or ()), place))
+        for message, key in zip(messages, keys, strict=True):
+            place = place.child(message) or place.add(message, key)
+
+    def _root(self, tools: Sequence[Json] | None) -> "_Known | None":
+        wanted = tuple(tools or ())
+        return next((place for known, place in self._roots if known == wanted), None)
+
+
+class _Known:
+    __slots__ = ("children", "key", "variants")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.variants: list[Message] = []
+        self.children: list[_Known] = []
+
+    def child(self, message: Message) -> "_Known | None":
+        # The latest first: a conversation mostly goes on where it went on last.
+        return next((known for known in reversed(self.children) if message in known.variants), None)
+
+    def add(self, message: Message, key: str) -> "_Known":
+        known = next((child for child in self.children if child.key == key), None)
+        if known is None:
+            known = _Known(key)
+            self.children.append(known)
+        known.variants = [message, *known.variants[: VARIANTS - 1]]
+        return known
+
+
 def verbatim_digest(message: Message) -> str:
     """Tells apart two assistant turns that have the same key but differ in what clients may change."""
     calls = [[call.id, call.name, call.arguments] for call in message.tool_calls]
@@ -134,15 +198,30 @@ def arguments_value(arguments: str) -> Any:
     """The arguments as a JSON object where they are one, else the text itself (templates take either)."""
     try:
         value = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments
     return value if isinstance(value, dict) else arguments
+
+
+def _arguments_identity(arguments: str) -> str:
+    """Arguments as they compare: whatever the order, the spacing, and how a client's language writes numbers."""
+    try:
+        value = json.loads(arguments, parse_float=_number, parse_int=_number)
+        return json.dumps(value if isinstance(value, dict) else arguments, sort_keys=True)
+    except (ValueError, RecursionError):
+        return json.dumps(arguments)
+
+
+def _number(text: str) -> float | int:
+    """JavaScript has one kind of number, writes 1.0 as 1, and rounds long integers."""
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def _identity(message: Message) -> list[object]:
     if message.role != "assistant":
         return [message.role, message.content, message.name]
-    calls = [[call.name, json.dumps(arguments_value(call.arguments), sort_keys=True)] for call in message.tool_calls]
+    calls = [[call.name, _arguments_identity(call.arguments)] for call in message.tool_calls]
     return [message.role, _without_thinking(message.content).strip(), calls]
 
 

@@ -7,8 +7,14 @@
     │   ├── UnknownSession        404: never opened, or dropped
     │   ├── SessionSealed         410: nothing commits after seal (410, since SDKs retry 409)
     │   ├── ContextOverflow       400 context_length_exceeded: no room left in the session's budget
-    │   ├── CallLimitReached      400: the session's number of calls is used up
+    │   ├── CallLimitReached      400: the session's number of calls or sampled tokens is used up
+    │   ├── TooManyCalls          429: as many generations of the session run as may
+    │   ├── TooManySessions       503: this process holds as many sessions as it may
+    │   ├── BodyTooLarge          413: the body is larger than the session or the proxy takes
+    │   ├── CaptureUnavailable    503: the call cannot be recorded (disk full), so it is not answered; SDKs retry it
     │   ├── GenerationFailed      502: the engine failed or gave no tokens; SDKs retry it
+    │   ├── HttpRefused           404, 405 and their like: what HTTP itself refuses
+    │   ├── InternalFailure       500: the proxy's own fault; its log says more
     │   └── WorkerUnavailable     503: the process of a fleet that owns the session is being restarted; SDKs retry it
     ├── SessionConflict           the same session id opened again with another specification
     ├── EngineError               what an engine raises; the edge turns it into GenerationFailed
@@ -71,9 +77,40 @@ class ContextOverflow(RequestRefused):
 
 
 class CallLimitReached(RequestRefused):
-    """The session has made all the calls that it may make."""
+    """The session has made all the calls, or sampled all the tokens, that it may."""
 
     code = "call_limit_reached"
+
+
+class TooManyCalls(RequestRefused):
+    """As many generations of the session run as may."""
+
+    status = 429
+    code = "too_many_calls"
+    kind = "rate_limit_error"
+
+
+class TooManySessions(RequestRefused):
+    """The process holds as many sessions as it may."""
+
+    status = 503
+    code = "too_many_sessions"
+    kind = "server_error"
+
+
+class BodyTooLarge(RequestRefused):
+    """The request's body is larger than the session or the proxy takes."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class CaptureUnavailable(RequestRefused):
+    """The call cannot be recorded now, so it is not made or not answered."""
+
+    status = 503
+    code = "capture_unavailable"
+    kind = "server_error"
 
 
 class GenerationFailed(RequestRefused):
@@ -81,6 +118,23 @@ class GenerationFailed(RequestRefused):
 
     status = 502
     code = "generation_failed"
+    kind = "server_error"
+
+
+class HttpRefused(RequestRefused):
+    """No such path, method or model."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class InternalFailure(RequestRefused):
+    """The proxy's own fault."""
+
+    status = 500
+    code = "internal_error"
     kind = "server_error"
 
 

@@ -1,16 +1,19 @@
 """What can happen to a session, as records: applied to the session's state and written to the journal.
 
 A session is the fold of its events, so a journal cut at any record gives an earlier state of the same session
-(invariant 10). `schema_version` is that of the record layout; newer ones are refused.
+(invariant 10). A call is a `Started` (the intent, written before the engine is asked), then a `Committed` (what the
+engine gave, written before anybody is told that it is all) or a `Failed`. `schema_version` is that of the record
+layout; newer ones are refused, and what an older one lacks has a default.
 """
 
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from .models import SessionSpec
+from .conversation import Message
+from .models import Ending, SessionSpec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Record(BaseModel):
@@ -26,10 +29,12 @@ class Opened(Record):
     schema_version: int = SCHEMA_VERSION
     spec: SessionSpec
     at: float
+    expires_at: float | None = None
+    """When the session's key expires and what nobody sealed is sealed; None: never."""
 
 
 class Started(Record):
-    """A generation was started; written together with what became of it, so recovery sees no call that was cut off."""
+    """A generation is about to be started. Without a later record of the call, the process ended in between."""
 
     kind: Literal["started"] = "started"
     call: int
@@ -38,6 +43,7 @@ class Started(Record):
     overridden: tuple[str, ...]
     supersedes: int | None = None
     """The failed call that an SDK tries again with this one."""
+    at: float = 0.0
 
 
 class Committed(Record):
@@ -61,6 +67,12 @@ class Committed(Record):
     state_key: str | None
     """Key of the conversation with this reply; None if there is no whole reply."""
     verbatim: str | None
+    cut: str | None = None
+    """Why an unanswered generation ended: abandoned, sealed, timeout or engine."""
+    messages: tuple[Message, ...] | None = None
+    """What a later request may continue by the reply's id: the request's new messages and the reply; None: nothing."""
+    continues: int | None = None
+    """The call whose conversation comes before `messages`."""
 
 
 class Delivered(Record):
@@ -72,10 +84,12 @@ class Delivered(Record):
 
 
 class Failed(Record):
-    """A generation gave no reply; a retry samples anew."""
+    """A generation gave no reply and no token that is known; a retry samples anew."""
 
     kind: Literal["failed"] = "failed"
     call: int
+    cut: str = "engine"
+    """As in Committed; restart: the process ended while it ran."""
 
 
 class Overflowed(Record):
@@ -97,6 +111,7 @@ class Sealed(Record):
     kind: Literal["sealed"] = "sealed"
     at: float
     digest: str
+    ending: Ending = "sealed"
 
 
 type Event = Annotated[

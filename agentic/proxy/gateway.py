@@ -1,169 +1,162 @@
 """The proxy without HTTP: open, call, seal, drop. Runs the stages of a call around the pure session.
 
-A call is admitted (is it a retry? is there budget?), planned (which tokens are held, which are new), generated,
-committed (journal first, then state) and replied. A generation belongs to its session, not to the client that asked:
-if the client goes away it is finished all the same, so that a retry gets it (invariant 5); if nobody comes for it,
-its tokens are kept with mask 0. Sealing aborts what is under way and keeps what it had sampled; nothing commits
+A call is admitted (is it a retry? which tokens are held, which are new? is there budget?), its intent is journalled, it
+is generated, committed (journal first, then state) and replied. A generation belongs to its session, not to the client
+that asked: if the client goes away it goes on for a grace, so that a retry gets it (invariant 5); then it is aborted,
+and its tokens are kept with mask 0. Sealing aborts what is under way and keeps what it had sampled; nothing commits
 afterwards (invariant 7).
 
 All state of a session changes under its lock, in the order of its journal.
 """
 
 import asyncio
-import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from .conversation import conversation_keys, extend_key, verbatim_digest
-from .dialects.base import CallReply, CallRequest
+from .conversation import Json, Message, extend_key, text_key, verbatim_digest
+from .dialects.base import CallReply, CallRequest, ReplyHead
 from .engines.base import Engine
 from .errors import (
+    CaptureUnavailable,
     ContextOverflow,
-    EngineError,
     GenerationFailed,
     InvalidRequest,
     JournalError,
-    RequestRefused,
-    SessionConflict,
     SessionSealed,
-    UnknownSession,
 )
-from .events import Delivered, Failed, Lost, Opened, Overflowed, Started
+from .events import Committed, Delivered, Failed, Lost, Opened, Overflowed, Started
+from .generating import Cut, Draft, Generating
 from .graph import Plan
-from .journal import Journal
-from .live import Draft, LiveSession
-from .models import CallSampling, SealedSession, SessionSpec
-from .planning import plan_call
+from .live import LiveSession, Running
+from .metrics import ProxyMetrics
+from .models import CallSampling, SessionSpec
+from .planning import Planned, plan_call
 from .renderers.base import Renderer
-from .session import Arrival, Call, CallState, Phase, Session
+from .reply import LiveReply, closed_draft, make_parser, shown_logprobs
+from .session import Arrival, Call, CallState, Phase, reply_id
+from .sessions import Sessions
+from .settings import ProxySettings
 
 logger = logging.getLogger(__name__)
 
+LARGE_REQUEST_CHARACTERS = 200_000
+"""New text from which a plan is made in a thread: below it, encoding takes a few milliseconds."""
+NEW_MESSAGES = 8
+"""How many messages at the end of a request may be new; more are on the first request only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as it is worked on: with the conversation that it continues, if it names one."""
+
+    request: CallRequest
+    own_messages: tuple[Message, ...]
+    """Of the request alone, to be stored."""
+    continues: int | None
+
 
 class Gateway:
-    """All sessions of one process."""
+    """The calls of all sessions of one process."""
 
-    def __init__(self, engine: Engine, renderer: Renderer, journal: Journal, request_timeout_seconds: float) -> None:
+    def __init__(
+        self, engine: Engine, renderer: Renderer, sessions: Sessions, settings: ProxySettings, metrics: ProxyMetrics
+    ) -> None:
         self._engine = engine
         self._renderer = renderer
-        self._journal = journal
-        self._timeout_seconds = request_timeout_seconds
-        self._sessions: dict[str, LiveSession] = {}
-
-    async def recover(self) -> None:
-        """Take up the sessions that the journal holds."""
-        for session_id in await self._journal.session_ids():
-            events = await self._journal.read(session_id)
-            if not events or not isinstance(events[0], Opened):
-                await self._journal.remove(session_id)  # cut within its first record, so never acknowledged
-                continue
-            session = Session(events[0])
-            for event in events[1:]:
-                session.apply(event)
-            self._sessions[session_id] = LiveSession(session, self._journal, is_written=True)
-
-    async def open(self, spec: SessionSpec) -> None:
-        """Open a session; the same again changes nothing, a different one is a SessionConflict."""
-        opened = Opened(spec=spec, at=time.time())
-        live = self._sessions.setdefault(spec.session_id, LiveSession(Session(opened), self._journal))
-        if live.session.spec != spec:
-            raise SessionConflict(
-                f"session {spec.session_id} is open with another specification: seal or drop it first"
-            )
-        try:
-            await live.open(opened)
-        except JournalError:
-            self._sessions.pop(spec.session_id, None)
-            raise
-
-    async def seal(self, session_id: str) -> SealedSession:
-        """End a session: abort what is under way, keep what it sampled, and give the result."""
-        live = self._live(session_id)
-        live.closing = True
-        async with live.seal_lock:
-            if live.session.sealed is None:
-                await live.end_generations()
-                await live.seal(time.time())
-        sealed = live.session.sealed
-        if sealed is None:
-            raise JournalError(f"session {session_id} was not sealed: seal it again")
-        return sealed
-
-    def sealed(self, session_id: str) -> SealedSession | None:
-        """The result of a sealed session, None while it is open."""
-        return self._live(session_id).session.sealed
-
-    async def drop(self, session_id: str) -> None:
-        """Forget a session and its journal; harmless if there is none."""
-        live = self._sessions.get(session_id)
-        if live is not None:
-            live.closing = True
-            await live.end_generations()
-            self._sessions.pop(session_id, None)
-        await self._journal.remove(session_id)
-
-    async def stop(self) -> None:
-        """Abort everything under way; sessions stay as they are."""
-        for live in self._sessions.values():
-            live.closing = True
-            await live.end_generations()
-
-    def describe(self, session_id: str) -> str:
-        """The session's token graph for a human."""
-        return self._live(session_id).session.graph.describe()
-
-    def model(self, session_id: str) -> str:
-        """The name of the session's model."""
-        return self._live(session_id).session.spec.model
+        self._sessions = sessions
+        self._settings = settings
+        self._metrics = metrics
 
     @asynccontextmanager
-    async def call(self, session_id: str, arrival: Arrival, request: CallRequest) -> AsyncIterator[CallReply]:
+    async def call(self, session_id: str, arrival: Arrival, request: CallRequest) -> AsyncIterator[LiveReply]:
         """The reply to a request. Leaving the block without an error says that the client received it."""
-        live = self._live(session_id)
-        call = self._admit(live, arrival, request)
-        call.waiting += 1
+        live = await self._sessions.find(session_id)
+        asked = _asked(live, request)
+        call = await self._join(live, arrival, asked)
         received = False
         try:
-            await self._wait_for_answer(live, call)
-            if not call.delivered and live.session.phase is Phase.OPEN:
-                await live.record(Delivered(call=call.number, delivered=True))
-            yield self._reply(live, call, request)
+            yield self._live_reply(live, call, asked)
             received = call.received = True
         finally:
-            call.waiting -= 1
+            self._leave(live, call)
             lost = not received and call.delivered and not call.received and not call.waiting
             if lost and live.session.phase is Phase.OPEN:
                 live.chore(Delivered(call=call.number, delivered=False))
 
-    def _live(self, session_id: str) -> LiveSession:
-        live = self._sessions.get(session_id)
-        if live is None:
-            raise UnknownSession(f"no session {session_id!r} is open here")
-        return live
+    async def count(self, session_id: str, request: CallRequest) -> int:
+        """The tokens of a request's prompt, as they would be sent; starts nothing."""
+        live = await self._sessions.find(session_id)
+        return (await self._plan(live, _asked(live, request).request)).plan.total
 
-    def _admit(self, live: LiveSession, arrival: Arrival, request: CallRequest) -> Call:
-        session = live.session
-        retried = session.find_retried(arrival)
-        if retried is not None:
-            return retried
-        if live.closing or session.phase is not Phase.OPEN:
-            raise SessionSealed(f"session {session.spec.session_id} is sealed: open another one")
-        plan = plan_call(session, self._renderer, request)
+    async def opened(self, session_id: str) -> Opened:
+        """How an open session was opened; raises what became of one that is not."""
+        return (await self._sessions.find(session_id)).session.opened
+
+    async def _join(self, live: LiveSession, arrival: Arrival, asked: Asked) -> Call:
+        """The call that answers a request, with its client counted as waiting."""
+        admission = asyncio.create_task(self._admit(live, arrival, asked))
         try:
-            sampling = session.admit_call(plan, request.max_tokens, self._renderer.stop_token_ids)
-        except ContextOverflow:
-            if not session.overflowed:
-                live.chore(Overflowed())
-            raise
-        return self._start(live, arrival, request, plan, sampling)
+            return await asyncio.shield(admission)
+        except asyncio.CancelledError:
 
-    def _start(
-        self, live: LiveSession, arrival: Arrival, request: CallRequest, plan: Plan, sampling: CallSampling
+            def leave(done: asyncio.Task[Call]) -> None:
+                if not done.cancelled() and done.exception() is None:
+                    self._leave(live, done.result())
+
+            admission.add_done_callback(leave)
+            raise
+
+    def _leave(self, live: LiveSession, call: Call) -> None:
+        live.touch()
+        live.leave(call, self._settings.abandon_grace_seconds)
+
+    async def _admit(self, live: LiveSession, arrival: Arrival, asked: Asked) -> Call:
+        live.touch()
+        async with live.admission:
+            session = live.session
+            retried = session.find_retried(arrival)
+            if retried is not None:
+                self._metrics.requests_joined += 1
+                live.join(retried)
+                return retried
+            if live.closing or session.phase is not Phase.OPEN:
+                raise SessionSealed(f"session {session.spec.session_id} is sealed: open another one")
+            planned = await self._plan(live, asked.request)
+            sampling = self._sampling(live, asked.request, planned.plan)
+            call = await self._start(live, arrival, asked, planned, sampling)
+            live.join(call)
+            return call
+
+    async def _plan(self, live: LiveSession, request: CallRequest) -> Planned:
+        arguments = (live.session, self._renderer, request, live.known)
+        new = sum(len(message.content) for message in request.messages[-NEW_MESSAGES:]) + len(request.prompt or "")
+        if new < LARGE_REQUEST_CHARACTERS:
+            return plan_call(*arguments)
+        return await asyncio.to_thread(plan_call, *arguments)
+
+    def _sampling(self, live: LiveSession, request: CallRequest, plan: Plan) -> CallSampling:
+        constraint = request.constraint
+        if request.forced_tools:
+            forced = [tool for tool in request.tools if tool.get("function", {}).get("name") in request.forced_tools]
+            constraint = self._renderer.tool_constraint(forced, request.parallel_calls) if forced else None
+            if constraint is None:
+                raise InvalidRequest(
+                    "tool_choice: this model cannot be made to call a tool: use auto or none", "tool_choice"
+                )
+        stops = self._renderer.stop_token_ids
+        try:
+            return live.session.admit_call(plan, request.max_tokens, stops, constraint)
+        except ContextOverflow:
+            _note_overflow(live)
+            raise
+
+    async def _start(
+        self, live: LiveSession, arrival: Arrival, asked: Asked, planned: Planned, sampling: CallSampling
     ) -> Call:
-        session = live.session
+        session, request = live.session, asked.request
         number = len(session.calls)
         started = Started(
             call=number,
@@ -171,112 +164,184 @@ class Gateway:
             idempotency_key=arrival.idempotency_key,
             overridden=_overridden(session.spec, request),
             supersedes=session.find_superseded(arrival),
+            at=time.time(),
         )
-        call = live.start(started)
-        task = asyncio.create_task(self._answer(live, call, request, plan, sampling))
-        live.answers[number] = task
-        task.add_done_callback(lambda _: live.answers.pop(number, None))
+        try:
+            await live.record(started, is_durable=False)
+        except JournalError as error:
+            raise CaptureUnavailable(f"this call cannot be recorded: {error}") from error
+        if request.prompt is None:
+            live.known.remember(request.messages, request.tools or None, planned.keys)
+        call = session.calls[number]
+        call.reserved_tokens = sampling.max_tokens
+        self._generate(live, call, asked, planned, sampling)
         return call
 
+    def _generate(self, live: LiveSession, call: Call, asked: Asked, planned: Planned, sampling: CallSampling) -> None:
+        prompt_ids = live.session.graph.prompt_ids(planned.plan)
+        generating = Generating(
+            self._engine,
+            self._sessions.gate,
+            f"{live.session.spec.session_id}/{call.number}",
+            prompt_ids,
+            sampling,
+            self._settings.request_timeout_seconds,
+        )
+        answer = asyncio.create_task(self._answer(live, call, asked, planned, generating))
+        live.running[call.number] = Running(generating, answer)
+        self._metrics.calls_started += 1
+        self._metrics.calls_running += 1
+        self._metrics.prompt_tokens += len(prompt_ids)
+        self._metrics.prompt_tokens_encoded += len(planned.plan.context)
+
     async def _answer(
-        self, live: LiveSession, call: Call, request: CallRequest, plan: Plan, sampling: CallSampling
-    ) -> RequestRefused | None:
-        draft = Draft()
+        self, live: LiveSession, call: Call, asked: Asked, planned: Planned, generating: Generating
+    ) -> Cut | None:
+        cut: Cut | None = None
         try:
-            failure = await self._generate(live, call.number, plan, sampling, draft)
-            return await self._commit(live, call, request, plan, draft, failure)
+            cut = await generating.run()
+            if cut is None:
+                cut = await self._commit(live, call, asked, planned, generating.draft)
+            else:
+                await self._commit_cut(live, call, planned, generating.draft, cut)
+            return cut
         except Exception as error:
             logger.exception("call %d of session %s broke", call.number, live.session.spec.session_id)
-            live.session.apply(Failed(call=call.number))
-            live.session.apply(Lost(reason=f"call {call.number}: {error}"))
-            return GenerationFailed(f"the proxy could not record this call: {error}")
-
-    async def _generate(
-        self, live: LiveSession, number: int, plan: Plan, sampling: CallSampling, draft: Draft
-    ) -> RequestRefused | None:
-        """Fill the draft; gives why there is no whole reply, or None."""
-        session_id = live.session.spec.session_id
-        sealed = SessionSealed(f"session {session_id} was sealed while this was generated")
-        if live.closing:
-            return sealed
-        request_id = f"{session_id}/{number}"
-        prompt_ids = live.session.graph.prompt_ids(plan)
-        task = asyncio.create_task(self._consume(prompt_ids, sampling, request_id, draft))
-        live.generating[number] = task
-        try:
-            await asyncio.wait({task}, timeout=self._timeout_seconds)
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
-                await self._engine.abort(request_id)
-                return GenerationFailed(f"no reply within {self._timeout_seconds:g} s: raise request_timeout_seconds")
+            live.owe(Failed(call=call.number, cut="proxy"))
+            live.owe(Lost(reason=f"call {call.number}: {type(error).__name__}"))
+            call.state = CallState.FAILED
+            cut = Cut("proxy", GenerationFailed(f"the proxy could not record this call: {type(error).__name__}"))
+            return cut
         finally:
-            del live.generating[number]
-        if task.cancelled():
-            await self._engine.abort(request_id)
-            return sealed
-        error = task.exception()
-        if error is not None and not isinstance(error, EngineError):
-            logger.error("engine broke on %s", request_id, exc_info=error)
-        if error is not None:
-            return GenerationFailed(f"the engine failed: {error}")
-        if not draft.has_tokens or draft.chunks[-1].finish in (None, "abort"):
-            return GenerationFailed("the engine gave the generation up: ask again")
+            del live.running[call.number]
+            self._count_end(generating.draft, cut)
+
+    async def _commit(self, live: LiveSession, call: Call, asked: Asked, planned: Planned, draft: Draft) -> Cut | None:
+        """Record a whole reply; until that has worked nobody is told that it is whole."""
+        reply = self._parse(draft.ids, asked.request)
+        event = draft.committed(call.number, planned.plan, time.time(), call.waiting > 0, None)
+        holding = _holding(asked, planned, reply)
+        try:
+            await live.record(event.model_copy(update=holding))
+        except JournalError as error:
+            _record_later(live, call, draft.committed(call.number, planned.plan, time.time(), False, "journal"))
+            logger.error("call %d of session %s: %s", call.number, live.session.spec.session_id, error)
+            return Cut("journal", CaptureUnavailable(f"this reply cannot be recorded: {error}"))
+        live.running[call.number].message = reply
+        if planned.keys:
+            request, keys = asked.request, [*planned.keys, holding["state_key"]]
+            live.known.remember((*request.messages, reply), request.tools or None, keys)
         return None
 
-    async def _consume(self, prompt_ids: list[int], sampling: CallSampling, request_id: str, draft: Draft) -> None:
-        async for chunk in self._engine.generate(prompt_ids, sampling, request_id):
-            draft.chunks.append(chunk)
+    @staticmethod
+    async def _commit_cut(live: LiveSession, call: Call, planned: Planned, draft: Draft, cut: Cut) -> None:
+        """Record what came of a generation that has no whole reply."""
+        if isinstance(cut.refusal, ContextOverflow):
+            _note_overflow(live)
+        event: Committed | Failed = Failed(call=call.number, cut=cut.word)
+        if draft.ids:
+            event = draft.committed(call.number, planned.plan, time.time(), False, cut.word)
+        try:
+            await live.record(event)
+        except JournalError as error:
+            _record_later(live, call, event)
+            logger.error("call %d of session %s: %s", call.number, live.session.spec.session_id, error)
 
-    async def _commit(
-        self,
-        live: LiveSession,
-        call: Call,
-        request: CallRequest,
-        plan: Plan,
-        draft: Draft,
-        failure: RequestRefused | None,
-    ) -> RequestRefused | None:
-        if not draft.has_tokens:
-            await live.record(Failed(call=call.number))
-            return failure
-        whole = failure is None
-        event = draft.committed(call.number, plan, time.time(), whole and call.waiting > 0, whole)
-        if whole:
-            reply = self._renderer.parse(event.ids, request.callable_tools)
-            keys = conversation_keys(request.messages, request.tools or None)
-            update = {"state_key": extend_key(keys[-1], reply), "verbatim": verbatim_digest(reply)}
-            event = event.model_copy(update=update)
-        await live.record(event)
-        return failure
+    def _live_reply(self, live: LiveSession, call: Call, asked: Asked) -> LiveReply:
+        session, request = live.session, asked.request
+        running = live.running.get(call.number)
+        if running is not None:
+            prompt_ids: Sequence[int] = running.generating.prompt_ids
+            draft = running.generating.draft
+        elif call.node is not None and call.state is CallState.ANSWERED:
+            node = session.graph.nodes[call.node]
+            prompt_ids = session.graph.path_ids(node.parent)
+            draft = closed_draft(node.ids, node.logprobs, call.finish, call.stop_reason)
+        else:
+            prompt_ids, draft = (), closed_draft((), (), "", None)
+        name = reply_id(session.spec.session_id, call.number)
+        head = ReplyHead(name, int(call.at), session.spec.model, prompt_ids)
 
-    async def _wait_for_answer(self, live: LiveSession, call: Call) -> None:
-        task = live.answers.get(call.number)
-        failure = await asyncio.shield(task) if task is not None else None
-        if failure is not None:
-            raise failure
+        async def result() -> CallReply:
+            await self._wait_until_committed(live, call, running)
+            message = running.message if running is not None else None
+            return _reply(head, call, draft, message or self._parse(draft.ids, request))
+
+        return LiveReply(head, result, draft, make_parser(self._renderer, request))
+
+    @staticmethod
+    async def _wait_until_committed(live: LiveSession, call: Call, running: Running | None) -> None:
+        cut = await asyncio.shield(running.answer) if running is not None else None
+        if cut is not None:
+            raise cut.refusal
         if call.state is not CallState.ANSWERED:
             raise GenerationFailed("the generation that this request repeats failed: ask again")
+        if call.delivered or live.session.phase is not Phase.OPEN:
+            return
+        try:
+            await live.record(Delivered(call=call.number, delivered=True))
+        except JournalError as error:
+            raise CaptureUnavailable(f"this reply cannot be recorded: {error}") from error
 
-    def _reply(self, live: LiveSession, call: Call, request: CallRequest) -> CallReply:
-        if call.node is None:
-            raise InvalidRequest("the call that this request repeats has no reply")
-        graph, spec = live.session.graph, live.session.spec
-        node = graph.nodes[call.node]
-        message = self._renderer.parse(node.ids, request.callable_tools)
-        name = hashlib.sha256(f"{spec.session_id}/{call.number}".encode()).hexdigest()[:32]
-        calls = [replace(call, id="") for call in message.tool_calls]
-        return CallReply(
-            reply_id=name,
-            created=int(call.at),
-            model=spec.model,
-            message=replace(message, tool_calls=tuple(calls)),
-            finish=call.finish,
-            stop_reason=call.stop_reason,
-            prompt_ids=graph.path_ids(node.parent),
-            completion_ids=node.ids,
-            logprobs=node.logprobs,
-        )
+    def _parse(self, ids: Sequence[int], request: CallRequest) -> Message:
+        if request.prompt is not None:
+            return Message("assistant", self._renderer.decode(ids))
+        message = self._renderer.parse(ids, request.callable_tools)
+        return replace(message, tool_calls=tuple(replace(call, id="") for call in message.tool_calls))
+
+    def _count_end(self, draft: Draft, cut: Cut | None) -> None:
+        metrics = self._metrics
+        metrics.calls_running -= 1
+        metrics.sampled_tokens += len(draft.ids)
+        metrics.calls_answered += cut is None
+        metrics.calls_cut += cut is not None
+        metrics.calls_abandoned += cut is not None and cut.word == "abandoned"
+
+
+def _asked(live: LiveSession, request: CallRequest) -> Asked:
+    own = request.messages[request.lead :]
+    if request.continues is None:
+        return Asked(request, own, None)
+    earlier = live.session.find_stored(request.continues)
+    whole = (*request.messages[: request.lead], *live.session.conversation_of(earlier), *own)
+    return Asked(replace(request, messages=whole), own, earlier)
+
+
+def _holding(asked: Asked, planned: Planned, reply: Message) -> Json:
+    """Under what a later request finds the reply."""
+    request = asked.request
+    holding: Json = {}
+    if request.prompt is None:
+        holding = {"state_key": extend_key(planned.keys[-1], reply), "verbatim": verbatim_digest(reply)}
+    elif isinstance(request.prompt, str):
+        holding = {"state_key": text_key(request.prompt + reply.content), "verbatim": ""}
+    if request.is_stored:
+        holding |= {"messages": (*asked.own_messages, reply), "continues": asked.continues}
+    return holding
+
+
+def _record_later(live: LiveSession, call: Call, event: Committed | Failed) -> None:
+    live.owe(event)
+    call.state = CallState.FAILED
+
+
+def _note_overflow(live: LiveSession) -> None:
+    if not live.session.overflowed:
+        live.chore(Overflowed())
+
+
+def _reply(head: ReplyHead, call: Call, draft: Draft, message: Message) -> CallReply:
+    return CallReply(
+        reply_id=head.reply_id,
+        created=head.created,
+        model=head.model,
+        message=message,
+        finish=call.finish,
+        stop_reason=call.stop_reason,
+        prompt_ids=head.prompt_ids,
+        completion_ids=draft.ids,
+        logprobs=shown_logprobs(draft.logprobs, len(draft.ids)),
+    )
 
 
 def _overridden(spec: SessionSpec, request: CallRequest) -> tuple[str, ...]:

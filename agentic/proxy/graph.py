@@ -99,16 +99,18 @@ class TokenGraph:
             node = self.nodes[node].parent
         return numbers[::-1]
 
-    def path_ids(self, node: int | None) -> list[int]:
+    def path_ids(self, node: int | None) -> "array[int]":
         """All ids from the root to the end of `node`."""
-        ids: list[int] = []
+        ids = array("I")
         for number in self.path(node):
             ids.extend(self.nodes[number].ids)
         return ids
 
-    def prompt_ids(self, plan: Plan) -> list[int]:
+    def prompt_ids(self, plan: Plan) -> "array[int]":
         """The ids to send for a planned call."""
-        return [*self.path_ids(plan.anchor), *plan.context]
+        ids = self.path_ids(plan.anchor)
+        ids.extend(plan.context)
+        return ids
 
     def plan_suffix(self, anchor: int, suffix: Sequence[int]) -> Plan:
         """A call that continues the path of `anchor` by `suffix`."""

@@ -4,12 +4,17 @@ A record is one line: CRC-32 of the rest in hexadecimal, a space, the event as J
 damaged record, gives the records before that place (invariant 10): a line counts only if it is whole and its sum is
 right, and reading stops at the first that is not. One file a session, so sessions cannot disturb each other and
 dropping one is removing its file.
+
+With fsync, records of many sessions that are written at the same time are brought to the disk at the same time, in a
+few threads, so the file system commits them together. A record that could not be written whole is cut off again, at the
+latest before the next one: it must not hide those after it.
 """
 
 import asyncio
 import os
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -19,15 +24,21 @@ from .errors import JournalError
 from .events import EVENTS, SCHEMA_VERSION, Event, Opened
 
 SUFFIX = ".journal"
+SYNC_THREADS = 8
+"""How many records are on their way to the disk at a time; each waits there, so they need no cores."""
 
 
 class Journal(Protocol):
     """Keeps the events of sessions in order."""
 
-    async def append(self, session_id: str, events: Sequence[Event]) -> None:
+    keeps: bool
+    """Whether `read` gives back what was appended, so that a sealed session may leave memory."""
+
+    async def append(self, session_id: str, events: Sequence[Event], is_durable: bool = True) -> None:
         """Write events after those already there; when this returns they count as acknowledged.
 
-        Calls for one session never overlap. Raises JournalError if they cannot be written; then none of them counts.
+        Calls for one session never overlap. `is_durable` False may leave them to be lost by a crash of the machine,
+        until a later durable call. Raises JournalError if they cannot be written; then none of them counts.
         """
         ...
 
@@ -44,13 +55,35 @@ class Journal(Protocol):
         ...
 
 
+class NoJournal:
+    """Keeps nothing: sessions live and die with the process."""
+
+    keeps = False
+
+    async def append(self, session_id: str, events: Sequence[Event], is_durable: bool = True) -> None:
+        """Nothing."""
+
+    async def read(self, session_id: str) -> list[Event]:
+        """Nothing."""
+        return []
+
+    async def session_ids(self) -> list[str]:
+        """None."""
+        return []
+
+    async def remove(self, session_id: str) -> None:
+        """Nothing."""
+
+
 class MemoryJournal:
-    """Keeps events in memory: nothing survives the process."""
+    """Keeps events in memory: nothing survives the process. The deterministic double of a file."""
+
+    keeps = True
 
     def __init__(self) -> None:
         self._events: dict[str, list[Event]] = {}
 
-    async def append(self, session_id: str, events: Sequence[Event]) -> None:
+    async def append(self, session_id: str, events: Sequence[Event], is_durable: bool = True) -> None:
         """Keep the events."""
         self._events.setdefault(session_id, []).extend(events)
 
@@ -70,17 +103,23 @@ class MemoryJournal:
 class FileJournal:
     """One append-only file a session."""
 
+    keeps = True
+
     def __init__(self, directory: Path, fsync: bool) -> None:
         self._directory = directory
         self._fsync = fsync
+        self._threads = ThreadPoolExecutor(SYNC_THREADS, "journal") if fsync else None
+        self._torn: dict[str, int] = {}
+        """Where a record begins that could be neither written whole nor cut off."""
 
-    async def append(self, session_id: str, events: Sequence[Event]) -> None:
+    async def append(self, session_id: str, events: Sequence[Event], is_durable: bool = True) -> None:
         """Write the events; with fsync, off the event loop, wait until they are on disk."""
         data = b"".join(encode_record(event) for event in events)
-        if self._fsync:
-            await asyncio.to_thread(self._write, session_id, data)
+        if self._threads is not None and is_durable:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._threads, self._write, session_id, data, True)
         else:
-            self._write(session_id, data)
+            self._write(session_id, data, False)
 
     async def read(self, session_id: str) -> list[Event]:
         """The committed beginning of the session's file; what follows it is cut off, so appending can go on."""
@@ -101,37 +140,56 @@ class FileJournal:
 
     async def remove(self, session_id: str) -> None:
         """Remove the session's file."""
+        self._torn.pop(session_id, None)
         self._path(session_id).unlink(missing_ok=True)
 
     def _path(self, session_id: str) -> Path:
         return self._directory / f"{session_id}{SUFFIX}"
 
-    def _write(self, session_id: str, data: bytes) -> None:
+    def _write(self, session_id: str, data: bytes, is_synced: bool) -> None:
         path = self._path(session_id)
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                self._write_whole(descriptor, data)
+                is_new = self._append_whole(session_id, descriptor, data, is_synced)
             finally:
                 os.close(descriptor)
+            if is_synced and is_new:
+                _sync_folder(self._directory)
         except OSError as error:
             raise JournalError(
                 f"cannot write {path}: {error.strerror}: free space or change journal_directory"
             ) from error
 
-    def _write_whole(self, descriptor: int, data: bytes) -> None:
-        start = os.fstat(descriptor).st_size
+    def _append_whole(self, session_id: str, descriptor: int, data: bytes, is_synced: bool) -> bool:
+        """Append all or nothing; says whether the file was empty."""
+        start = self._torn.get(session_id)
+        if start is None:
+            start = os.fstat(descriptor).st_size
+        else:
+            os.ftruncate(descriptor, start)
+        self._torn[session_id] = start
         try:
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
-            if self._fsync:
-                os.fsync(descriptor)
+            if is_synced:
+                os.fdatasync(descriptor)
         except OSError:
-            # A torn record would hide every later one.
-            os.ftruncate(descriptor, start)
+            os.ftruncate(descriptor, start)  # a torn record would hide every later one
+            del self._torn[session_id]
             raise
+        del self._torn[session_id]
+        return start == 0
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def encode_record(event: Event) -> bytes:

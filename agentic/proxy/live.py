@@ -1,70 +1,58 @@
-"""A session with what is going on around it: its journal, its lock, its running generations.
+"""A session with what is going on around it: its journal, its lock, its running generations, who waits for them.
 
-All state changes under the lock, first in the journal and then in memory, so the two never disagree about the order.
-What was started is written together with what became of it.
+All state changes under the lock, first in the journal and then in memory, so the two never disagree about the order. A
+record that must not be lost although the journal cannot take it now (a full disk) is owed: it is written, and applied,
+before the next one. A generation belongs to its session; when the last client that waits for it has gone, it is stopped
+after a grace in which a retry may join it.
 """
 
 import asyncio
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .engines.base import Chunk
-from .errors import JournalError, RequestRefused, SessionSealed
-from .events import Committed, Event, Failed, Lost, Opened, Started
-from .graph import Plan
+from .conversation import KnownConversations, Message
+from .errors import GenerationFailed, JournalError, SessionSealed
+from .events import Event, Opened
+from .generating import Cut, Generating
 from .journal import Journal
-from .session import Call, Phase, Session
+from .models import Ending
+from .session import Call, CallState, Phase, Session
 
 
 @dataclass(slots=True)
-class Draft:
-    """What a generation has given so far."""
+class Running:
+    """One call under way."""
 
-    chunks: list[Chunk] = field(default_factory=list)
-
-    def committed(self, call: int, plan: Plan, at: float, delivered: bool, whole: bool) -> Committed:
-        """The record of what came, as a whole reply or as the rest of an aborted one."""
-        last = self.chunks[-1]
-        return Committed(
-            call=call,
-            at=at,
-            anchor=plan.anchor,
-            context=plan.context,
-            first_prompt=plan.first_prompt,
-            ids=tuple(i for chunk in self.chunks for i in chunk.ids),
-            logprobs=tuple(logprob for chunk in self.chunks for logprob in chunk.logprobs),
-            versions=tuple(chunk.version for chunk in self.chunks for _ in chunk.ids),
-            finish=last.finish or "abort",
-            stop_reason=last.stop_reason,
-            delivered=delivered,
-            answered=whole,
-            state_key=None,
-            verbatim=None,
-        )
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether anything was sampled."""
-        return any(chunk.ids for chunk in self.chunks)
+    generating: Generating
+    answer: asyncio.Task[Cut | None]
+    """Gives None once the reply is committed, else why there is none."""
+    farewell: asyncio.TimerHandle | None = None
+    """Stops it when nobody came back."""
+    message: Message | None = None
+    """The reply, once it is committed."""
 
 
 class LiveSession:
-    """A session with what is going on around it: its lock, journal and running generations."""
+    """A session's surroundings; the state is in `session`."""
 
     def __init__(self, session: Session, journal: Journal, is_written: bool = False) -> None:
         """`is_written` says that the session comes from the journal, so its first record is there."""
         self.session = session
+        self.known = KnownConversations()
         self.closing = False
-        self.answers: dict[int, asyncio.Task[RequestRefused | None]] = {}
-        """One task a running call; gives None once the reply is committed, else why there is none."""
-        self.generating: dict[int, asyncio.Task[None]] = {}
-        self.chores: set[asyncio.Task[None]] = set()
+        self.running: dict[int, Running] = {}
+        self.admission = asyncio.Lock()
+        """One request is admitted at a time, so a retry always finds what it repeats."""
         self.seal_lock = asyncio.Lock()
+        self.active_at = time.monotonic()
+        """When the last call or heartbeat was."""
+        self._chores: set[asyncio.Task[None]] = set()
         self._journal = journal
         self._lock = asyncio.Lock()
         self._is_written = is_written
         self._opening: asyncio.Task[None] | None = None
-        self._unwritten: dict[int, Started] = {}
+        self._owed: list[Event] = []
 
     async def open(self, event: Opened) -> None:
         """Write the first record; everybody who opens the session waits for it."""
@@ -74,57 +62,92 @@ class LiveSession:
             self._opening = asyncio.create_task(self._journal.append(event.spec.session_id, [event]))
         await asyncio.shield(self._opening)
 
-    def start(self, event: Started) -> Call:
-        """Note a new call; it is written together with what becomes of it."""
-        self.session.apply(event)
-        self._unwritten[event.call] = event
-        return self.session.calls[event.call]
+    async def record(self, *events: Event, is_durable: bool = True) -> None:
+        """Write events, then apply them; all or none. Durable ones are on disk when this returns, if fsync is on."""
+        await asyncio.shield(self._record(events, is_durable))
 
-    async def record(self, *events: Event) -> None:
-        """Write events, then apply them; all or none."""
-        await asyncio.shield(self._record(events))
+    def owe(self, event: Event) -> None:
+        """Write and apply an event before the next one."""
+        self._owed.append(event)
 
-    async def seal(self, at: float) -> None:
+    async def seal(self, at: float, ending: Ending) -> None:
         """Write and apply the last event, if there is none yet."""
-        await asyncio.shield(self._seal(at))
+        await asyncio.shield(self._seal(at, ending))
 
-    async def end_generations(self) -> None:
-        """Abort what is being generated, and wait until all of it is recorded."""
-        for task in list(self.generating.values()):
-            task.cancel()
-        pending = [*self.answers.values(), *self.chores]
+    async def end_generations(self, cut: Cut) -> None:
+        """Stop what is being generated, and wait until all of it is recorded."""
+        self.closing = True
+        async with self.admission:
+            pending: list[asyncio.Task[Cut | None] | asyncio.Task[None]] = []
+            for running in self.running.values():
+                running.generating.stop(cut)
+                pending.append(running.answer)
+            pending += self._chores
         if pending:
             await asyncio.wait(pending)
+
+    def join(self, call: Call) -> None:
+        """A client waits for the call."""
+        call.waiting += 1
+        running = self.running.get(call.number)
+        if running is not None and running.farewell is not None:
+            running.farewell.cancel()
+            running.farewell = None
+
+    def leave(self, call: Call, grace_seconds: float) -> None:
+        """A client waits no more; the last one to leave a running call starts its grace."""
+        call.waiting -= 1
+        running = self.running.get(call.number)
+        if call.waiting or running is None or call.state is not CallState.RUNNING:
+            return
+        refusal = GenerationFailed(f"the client went away and nobody came back within {grace_seconds:g} s: ask again")
+        cut = Cut("abandoned", refusal)
+        running.farewell = asyncio.get_running_loop().call_later(grace_seconds, running.generating.stop, cut)
 
     def chore(self, event: Event) -> None:
         """Record an event without waiting for it; sealing does."""
         task = asyncio.create_task(self._record_unless_sealed(event))
-        self.chores.add(task)
-        task.add_done_callback(self.chores.discard)
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
 
-    async def _record(self, events: Iterable[Event]) -> None:
+    def forget_conversations(self) -> None:
+        """No request is planned any more."""
+        self.known = KnownConversations()
+
+    def touch(self) -> None:
+        """Note that somebody is there."""
+        self.active_at = time.monotonic()
+
+    def idle_seconds(self) -> float:
+        """Since anybody was there; 0 while a call runs."""
+        return 0.0 if self.running else time.monotonic() - self.active_at
+
+    async def _record(self, events: Iterable[Event], is_durable: bool) -> None:
         async with self._lock:
             if self.session.phase is Phase.SEALED:
                 raise SessionSealed(f"session {self.session.spec.session_id} is sealed")
-            numbers = [event.call for event in events if isinstance(event, Committed | Failed)]
-            started = [self._unwritten[number] for number in numbers if number in self._unwritten]
-            await self._journal.append(self.session.spec.session_id, [*started, *events])
-            for start in started:
-                del self._unwritten[start.call]
-            for event in events:
-                self.session.apply(event)
+            await self._write([*self._owed, *events], is_durable)
 
-    async def _seal(self, at: float) -> None:
+    async def _seal(self, at: float, ending: Ending) -> None:
         async with self._lock:
-            if self.session.phase is not Phase.SEALED:
-                event = self.session.seal(at)  # under the lock, so of a state that nothing changes before it is written
-                await self._journal.append(self.session.spec.session_id, [event])
-                self.session.apply(event)
+            if self.session.phase is Phase.SEALED:
+                return
+            while self._owed:
+                await self._write(list(self._owed), is_durable=True)
+            # Under the lock, so of a state that nothing changes before it is written.
+            await self._write([self.session.seal(at, ending)], is_durable=True)
+
+    async def _write(self, events: list[Event], is_durable: bool) -> None:
+        owed = len(self._owed)
+        await self._journal.append(self.session.spec.session_id, events, is_durable)
+        del self._owed[:owed]
+        for event in events:
+            self.session.apply(event)
 
     async def _record_unless_sealed(self, event: Event) -> None:
         try:
-            await self._record([event])
+            await self._record([event], is_durable=True)
         except SessionSealed:
             return
-        except JournalError as error:
-            self.session.apply(Lost(reason=str(error)))
+        except JournalError:
+            self.owe(event)

@@ -7,9 +7,13 @@ Invariants (numbers of docs/architecture.md):
 """
 
 import re
-from typing import Any
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from .conversation import Json
+
+type Ending = Literal["sealed", "expired"]
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
 """Ids travel in URLs, keys and file names, so only unreserved characters, and no leading dot."""
@@ -35,7 +39,7 @@ class CallSampling(Sampling):
 
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end a turn; the one that did is part of the sampled ids."""
-    constraint: dict[str, Any] | None = None
+    constraint: Json | None = None
     """What the reply is held to, in vLLM's terms of structured outputs: exactly one of `{"json": schema}`,
     `{"json_object": true}`, `{"regex": pattern}`, `{"grammar": text}`, `{"structural_tag": text}`. An engine that
     cannot do it raises EngineRefused."""
@@ -54,6 +58,15 @@ class SessionSpec(BaseModel):
     """Room of everything after the first prompt on a path, observations included."""
     max_calls: int = Field(gt=0)
     """Generations that the session may start; a retry is not a new one."""
+    max_sampled_tokens: int | None = Field(None, gt=0)
+    """Tokens that all calls together may sample; None: as many as the other limits allow."""
+    max_parallel_calls: int | None = Field(None, gt=0)
+    """Generations that may run at the same time; None: any number."""
+    max_body_bytes: int | None = Field(None, gt=0)
+    """Largest body of an agent's request; None: what the proxy takes."""
+    lifetime_seconds: float | None = Field(None, gt=0)
+    """How long after it was opened the session's key is good; then the session is sealed if nobody did. None: as long
+    as the proxy's settings say."""
     model: str = "policy"
     """The model's name in replies."""
 
@@ -117,4 +130,55 @@ class SealedSession(BaseModel):
     """Sampled tokens that no client received; they have mask 0."""
     overridden: dict[str, int]
     """How often a client asked for a sampling value that the session's own replaced, by name."""
+    ending: Ending = "sealed"
+    """expired: nobody sealed it in time, so the proxy did."""
+    cut: dict[str, int] = {}
+    """Generations of which no whole reply came, by why: abandoned by their client, sealed, timeout, engine, restart."""
     trajectories: list[Trajectory]
+
+
+class SessionInfo(BaseModel):
+    """One session in a list."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    session_id: str
+    phase: str
+    """open or sealed."""
+    ending: Ending | None
+    """How a sealed session ended."""
+    calls: int
+    running: int
+    """Generations under way."""
+    sampled_tokens: int
+    opened_at: float
+    expires_at: float | None
+    idle_seconds: float
+    """Since the last call or heartbeat ended; 0 while one runs."""
+
+
+class Dropped(BaseModel):
+    """A session was forgotten."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dropped: str
+
+
+class Resume(BaseModel):
+    """Sampling may go on."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    version: int | None = Field(None, ge=0)
+    """Policy version of the weights that the engine holds now; None: unchanged, or the engine says it with tokens."""
+
+
+class Paused(BaseModel):
+    """Whether sampling is paused, and how many generations that concerns."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    paused: bool
+    interrupted: int
+    """Generations that were stopped by this call and go on after the next resume."""

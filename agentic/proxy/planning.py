@@ -2,31 +2,53 @@
 
 Goes on from the longest held beginning of the conversation if the renderer can show that the template only appends
 there; otherwise the whole conversation is encoded, and the graph reuses what the ids have in common with held paths.
-No I/O.
+A text completion goes on from the longest held text that its prompt begins with. No I/O.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from .conversation import Json, Message, conversation_keys
+from .conversation import Json, KnownConversations, Message
 from .dialects.base import CallRequest
 from .graph import Plan
 from .renderers.base import HeldTurn, Renderer
 from .session import Session
 
 
-def plan_call(session: Session, renderer: Renderer, request: CallRequest) -> Plan:
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, with the key of each beginning of the conversation."""
+
+    plan: Plan
+    keys: Sequence[str] = ()
+
+
+def plan_call(session: Session, renderer: Renderer, request: CallRequest, known: KnownConversations) -> Planned:
     """Where the call attaches to the session's graph and what it adds."""
+    if request.prompt is not None:
+        return Planned(_plan_text(session, renderer, request.prompt))
     messages, tools = request.messages, request.tools or None
-    found = session.find_held(conversation_keys(messages, tools), messages)
+    keys = known.keys(messages, tools)
+    found = session.find_held(keys, messages)
     if found is not None:
         count, number = found
         node = session.graph.nodes[number]
         held = HeldTurn(session.graph.path_ids(node.parent), node.ids, count)
         suffix = renderer.bridge(held, messages, tools)
         if suffix is not None:
-            return session.graph.plan_suffix(number, suffix)
+            return Planned(session.graph.plan_suffix(number, suffix), keys)
     ids = renderer.render(messages, tools)
-    return session.graph.plan_render(ids, _lead(renderer, messages, tools, ids))
+    return Planned(session.graph.plan_render(ids, _lead(renderer, messages, tools, ids)), keys)
+
+
+def _plan_text(session: Session, renderer: Renderer, prompt: str | tuple[int, ...]) -> Plan:
+    if isinstance(prompt, str):
+        found = session.find_text(prompt)
+        if found is not None:
+            length, number = found
+            return session.graph.plan_suffix(number, renderer.encode(prompt[length:]))
+        prompt = tuple(renderer.encode(prompt))
+    return session.graph.plan_render(prompt, len(prompt))
 
 
 def _lead(renderer: Renderer, messages: Sequence[Message], tools: Sequence[Json] | None, ids: list[int]) -> int:

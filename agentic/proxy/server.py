@@ -1,6 +1,6 @@
 """ProxyServer: one engine, one renderer, one journal and two listening planes, as one object with a life.
 
-The same calls (`open`, `seal`, `drop`) exist here for code in the process and on the control plane for code elsewhere.
+The control side's calls (ServerCalls) exist here for code in the process and on the control plane for code elsewhere.
 """
 
 import secrets
@@ -12,15 +12,19 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from .control import ControlPlane
 from .engines.base import Engine
 from .errors import ProxyError
 from .gateway import Gateway
-from .journal import FileJournal, Journal, MemoryJournal
-from .keys import SessionKeys
-from .models import SealedSession, SessionHandle, SessionSpec
+from .journal import FileJournal, Journal, NoJournal
+from .keys import SessionKeys, kept_secret
+from .metrics import ProxyMetrics
+from .models import Paused, SealedSession, SessionHandle, SessionInfo, SessionSpec
 from .renderers.base import Renderer
+from .sessions import Sessions
 from .settings import ProxySettings
-from .web import AgentPlane, ControlPlane
+from .tracing import Tracing
+from .web import AgentPlane, claims_of
 
 GRACE_SECONDS = 1.0
 """How long open connections may take to end when the server stops; generations are aborted before."""
@@ -58,8 +62,10 @@ class ProxyServer:
         self._settings = settings
         self._engine = engine
         self._renderer = renderer
-        self._gateway = Gateway(engine, renderer, journal or _make_journal(settings), settings.request_timeout_seconds)
-        self._keys = SessionKeys(share.secret if share is not None else None)
+        self._metrics = ProxyMetrics()
+        self._sessions = Sessions(engine, journal or _make_journal(settings), settings, self._metrics)
+        self._gateway = Gateway(engine, renderer, self._sessions, settings, self._metrics)
+        self._keys = SessionKeys(_secret(settings, share))
         self._share = share
         self._runners: list[web.AppRunner] = []
         self._agent_port: int | None = None
@@ -91,9 +97,10 @@ class ProxyServer:
         """Recover journalled sessions and listen; nothing if started already."""
         if self._runners:
             return
-        await self._gateway.recover()
-        agent = AgentPlane(self._gateway, self._keys, self._renderer)
-        control = ControlPlane(self._gateway, self.control_key, self._handle)
+        await self._sessions.start()
+        tracing = Tracing(self._settings.tracing)
+        agent = AgentPlane(self._gateway, self._keys, self._renderer, self._settings, self._metrics, tracing)
+        control = ControlPlane(self, self.control_key)
         try:
             if self._share is None:
                 await self._listen_alone(agent, control)
@@ -108,7 +115,7 @@ class ProxyServer:
         if not self._runners:
             return
         runners, self._runners = self._runners, []
-        await self._gateway.stop()
+        await self._sessions.stop()
         for runner in runners:
             await runner.cleanup()
         self._agent_port = self._control_port = None
@@ -118,31 +125,52 @@ class ProxyServer:
 
     async def open(self, spec: SessionSpec) -> SessionHandle:
         """Open a session; an equal specification again gives the same handle, a different one SessionConflict."""
-        await self._gateway.open(spec)
-        return self._handle(spec.session_id)
+        opened = await self._sessions.open(spec)
+        return SessionHandle(
+            session_id=spec.session_id,
+            base_url=f"{self.agent_url}/s/{spec.session_id}/v1",
+            api_key=self._keys.key(claims_of(opened)),
+        )
 
     async def seal(self, session_id: str) -> SealedSession:
         """End a session and give what it captured; the same when repeated. Raises UnknownSession."""
-        return await self._gateway.seal(session_id)
+        return await self._sessions.seal(session_id)
+
+    async def fetch(self, session_id: str) -> SealedSession | None:
+        """A sealed session, None while it is open. Raises UnknownSession."""
+        return await self._sessions.fetch(session_id)
 
     async def drop(self, session_id: str) -> None:
         """Forget a session; harmless if there is none."""
-        await self._gateway.drop(session_id)
+        await self._sessions.drop(session_id)
 
-    def describe(self, session_id: str) -> str:
+    async def heartbeat(self, session_id: str) -> SessionInfo:
+        """Say that a session is still wanted. Raises UnknownSession, SessionSealed."""
+        return await self._sessions.heartbeat(session_id)
+
+    async def list(self) -> "list[SessionInfo]":
+        """The sessions in memory, and those that expired."""
+        return self._sessions.list()
+
+    async def describe(self, session_id: str) -> str:
         """The session's token graph for a human. Raises UnknownSession."""
-        return self._gateway.describe(session_id)
+        return await self._sessions.describe(session_id)
 
-    def _handle(self, session_id: str) -> SessionHandle:
-        return SessionHandle(
-            session_id=session_id,
-            base_url=f"{self.agent_url}/s/{session_id}/v1",
-            api_key=self._keys.key(session_id),
-        )
+    async def pause(self) -> Paused:
+        """Stop sampling: what runs goes on after `resume` with the tokens so far; calls wait."""
+        return await self._sessions.pause()
+
+    async def resume(self, version: int | None = None) -> Paused:
+        """Let sampling go on, with weights of this version."""
+        return await self._sessions.resume(version)
+
+    async def metrics(self) -> ProxyMetrics:
+        """What was counted since the start."""
+        return self._metrics.model_copy()
 
     async def _listen_alone(self, agent: AgentPlane, control: ControlPlane) -> None:
         settings, limit = self._settings, self._settings.max_body_bytes
-        agents, controls = await self._runner(agent.app(limit)), await self._runner(control.app(limit))
+        agents, controls = await self._runner(agent.app()), await self._runner(control.app(limit))
         self._agent_port = await _listen(agents, settings.host, settings.port)
         self._control_port = await _listen(controls, settings.control_host, settings.control_port)
         if settings.unix_socket is not None:
@@ -150,9 +178,9 @@ class ProxyServer:
 
     async def _listen_in_fleet(self, agent: AgentPlane, control: ControlPlane, share: Share) -> None:
         limit = self._settings.max_body_bytes
-        await _listen_unix(await self._runner(agent.app(limit)), share.private_agent_socket)
+        await _listen_unix(await self._runner(agent.app()), share.private_agent_socket)
         await _listen_unix(await self._runner(control.app(limit)), share.private_control_socket)
-        agents = await self._runner(agent.app(limit, [share.agent_middleware]))
+        agents = await self._runner(agent.app([share.agent_middleware]))
         controls = await self._runner(control.app(limit, [share.control_middleware]))
         for bound in share.agent_sockets:
             await web.SockSite(agents, bound).start()
@@ -178,9 +206,15 @@ async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
     await web.UnixSite(runner, str(path)).start()
 
 
+def _secret(settings: ProxySettings, share: Share | None) -> bytes | None:
+    if share is not None:
+        return share.secret
+    return None if settings.journal_directory is None else kept_secret(settings.journal_directory)
+
+
 def _make_journal(settings: ProxySettings) -> Journal:
     if settings.journal_directory is None:
-        return MemoryJournal()
+        return NoJournal()
     return FileJournal(settings.journal_directory, settings.journal_fsync)
 
 

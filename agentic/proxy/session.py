@@ -15,11 +15,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .conversation import Message, verbatim_digest
-from .errors import CallLimitReached, ContextOverflow, InvalidRequest, JournalError, SessionSealed
+from .conversation import TEXT_KEY, Json, Message, text_key, verbatim_digest
+from .errors import (
+    CallLimitReached,
+    ContextOverflow,
+    InvalidRequest,
+    JournalError,
+    SessionSealed,
+    TooManyCalls,
+)
 from .events import Committed, Delivered, Event, Failed, Lost, Opened, Overflowed, Sealed, Started
 from .graph import Generation, Plan, Relation, TokenGraph
-from .models import CallSampling, SealedSession, SessionSpec
+from .models import CallSampling, Ending, SealedSession, SessionSpec
 
 
 class Phase(StrEnum):
@@ -57,6 +64,12 @@ class Call:
     finish: str = ""
     stop_reason: int | str | None = None
     at: float = 0.0
+    """When it was started."""
+    reserved_tokens: int = 0
+    """What a running call may still sample."""
+    messages: tuple[Message, ...] | None = None
+    """What a later request may continue; see Committed."""
+    continues: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +86,7 @@ class Session:
 
     def __init__(self, opened: Opened) -> None:
         self.spec: SessionSpec = opened.spec
+        self.opened = opened
         self.phase = Phase.OPEN
         self.graph = TokenGraph()
         self.calls: dict[int, Call] = {}
@@ -80,12 +94,26 @@ class Session:
         self.incomplete_reason: str | None = None
         self._overridden: Counter[str] = Counter()
         self._held: dict[str, list[tuple[str, int]]] = {}
-        self._sealed: SealedSession | None = None
+        self._text_lengths: Counter[int] = Counter()
+        self._by_body: dict[str, list[Call]] = {}
+        self._by_key: dict[str, list[Call]] = {}
+        self._by_reply_id: dict[str, int] = {}
+        self._cut: Counter[str] = Counter()
+        self._sampled_tokens = 0
+        self._running: set[int] = set()
+        self.ending: Ending | None = None
+        """How it ended, once it is sealed."""
 
     @property
-    def sealed(self) -> SealedSession | None:
-        """The finished session, once it is."""
-        return self._sealed
+    def sampled_tokens(self) -> int:
+        """All tokens sampled so far."""
+        return self._sampled_tokens
+
+    def result(self) -> SealedSession:
+        """The finished session. Made anew each time: a held one would cost several times the graph's memory."""
+        if self.ending is None:
+            raise JournalError(f"session {self.spec.session_id} is not sealed: seal it first")
+        return self._result(self.ending)
 
     def apply(self, event: Event) -> None:
         """Take in one event."""
@@ -100,6 +128,8 @@ class Session:
                 self._deliver(event)
             case Failed():
                 self.calls[event.call].state = CallState.FAILED
+                self._running.discard(event.call)
+                self._cut[event.cut] += 1
             case Overflowed():
                 self.overflowed = True
             case Lost():
@@ -127,7 +157,7 @@ class Session:
         """The call that this request repeats, or None if a generation has to be started."""
         if arrival.idempotency_key is not None:
             return self._find_by_key(arrival)
-        same = [call for call in self.calls.values() if call.body_digest == arrival.body_digest]
+        same = self._by_body.get(arrival.body_digest, [])
         alive = [call for call in same if call.state is not CallState.FAILED]
         abandoned = [call for call in alive if not call.waiting and not call.delivered]
         if abandoned:
@@ -140,26 +170,77 @@ class Session:
         """The failed call that an SDK tries again by this request."""
         if arrival.retry_count < 1:
             return None
-        for call in self.calls.values():
-            failed = call.state is CallState.FAILED and not call.superseded
-            if failed and call.body_digest == arrival.body_digest:
+        for call in self._by_body.get(arrival.body_digest, []):
+            if call.state is CallState.FAILED and not call.superseded:
                 return call.number
         return None
 
-    def admit_call(self, plan: Plan, max_tokens: int | None, stop_token_ids: tuple[int, ...]) -> CallSampling:
+    def find_text(self, prompt: str) -> tuple[int, int] | None:
+        """The longest held text that a prompt begins with: its length, and the sampled node that it ends with."""
+        for length in sorted((held for held in self._text_lengths if held <= len(prompt)), reverse=True):
+            candidates = self._held.get(text_key(prompt[:length]))
+            if candidates:
+                ranked = [(self.graph.nodes[node].delivered, node) for _, node in candidates]
+                return length, max(ranked)[1]
+        return None
+
+    def find_stored(self, reply: str) -> int:
+        """The call whose reply has this id, if a later request may continue it."""
+        number = self._by_reply_id.get(reply)
+        if number is None:
+            raise InvalidRequest(
+                f"no stored reply {reply!r} in this session: send the conversation instead", "previous_response_id"
+            )
+        return number
+
+    def conversation_of(self, call: int) -> tuple[Message, ...]:
+        """The stored conversation up to and with a call's reply."""
+        parts: list[tuple[Message, ...]] = []
+        number: int | None = call
+        while number is not None:
+            held = self.calls[number]
+            parts.append(held.messages or ())
+            number = held.continues
+        return tuple(message for part in reversed(parts) for message in part)
+
+    def interrupted_calls(self) -> list[int]:
+        """Calls without an end: after replaying a journal, those that the end of the process cut."""
+        return [call.number for call in self.calls.values() if call.state is CallState.RUNNING]
+
+    def admit_call(
+        self,
+        plan: Plan,
+        max_tokens: int | None,
+        stop_token_ids: tuple[int, ...],
+        constraint: Json | None = None,
+    ) -> CallSampling:
         """How a planned call is sampled; refuses what does not fit into the session's budget."""
         if self.phase is not Phase.OPEN:
             raise SessionSealed(f"session {self.spec.session_id} is {self.phase}: open another one")
         if len(self.calls) >= self.spec.max_calls:
             raise CallLimitReached(f"all {self.spec.max_calls} calls of this session are used up")
-        room = self._room(plan)
-        limits = [self.spec.sampling.max_tokens, room, *([max_tokens] if max_tokens is not None else [])]
-        fields = self.spec.sampling.model_dump() | {"max_tokens": min(limits), "stop_token_ids": stop_token_ids}
-        return CallSampling(**fields)
+        running = [self.calls[n] for n in self._running if self.calls[n].state is CallState.RUNNING]
+        if self.spec.max_parallel_calls is not None and len(running) >= self.spec.max_parallel_calls:
+            raise TooManyCalls(f"{len(running)} calls of this session run: wait for one of them")
+        limits = [self.spec.sampling.max_tokens, self._room(plan), self._tokens_left(running)]
+        limits += [max_tokens] if max_tokens is not None else []
+        own = self.spec.sampling.model_dump()
+        return CallSampling(
+            **own | {"max_tokens": min(limits), "stop_token_ids": stop_token_ids, "constraint": constraint}
+        )
 
-    def seal(self, at: float) -> Sealed:
+    def seal(self, at: float, ending: Ending = "sealed") -> Sealed:
         """The event that ends the session as it stands."""
-        return Sealed(at=at, digest=self._result("").digest)
+        return Sealed(at=at, digest=self._result(ending).digest, ending=ending)
+
+    def _tokens_left(self, running: Sequence[Call]) -> int:
+        limit = self.spec.max_sampled_tokens
+        if limit is None:
+            return self.spec.sampling.max_tokens
+        left = limit - self._sampled_tokens - sum(call.reserved_tokens for call in running)
+        if left < 1:
+            raise CallLimitReached(f"all {limit} tokens that this session may sample are used up")
+        return left
 
     def _room(self, plan: Plan) -> int:
         spec = self.spec
@@ -180,15 +261,20 @@ class Session:
         return room
 
     def _find_by_key(self, arrival: Arrival) -> Call | None:
-        for call in self.calls.values():
-            if call.idempotency_key == arrival.idempotency_key and call.state is not CallState.FAILED:
+        for call in self._by_key.get(arrival.idempotency_key or "", []):
+            if call.state is not CallState.FAILED:
                 if call.body_digest != arrival.body_digest:
                     raise InvalidRequest("this idempotency key was used with another body: use a new key")
                 return call
         return None
 
     def _start(self, event: Started) -> None:
-        self.calls[event.call] = Call(event.call, event.body_digest, event.idempotency_key)
+        call = Call(event.call, event.body_digest, event.idempotency_key, at=event.at)
+        self.calls[event.call] = call
+        self._running.add(event.call)
+        self._by_body.setdefault(event.body_digest, []).append(call)
+        if event.idempotency_key is not None:
+            self._by_key.setdefault(event.idempotency_key, []).append(call)
         self._overridden.update(event.overridden)
         if event.supersedes is not None:
             self.calls[event.supersedes].superseded = True
@@ -202,13 +288,25 @@ class Session:
         plan = Plan(Relation.EXTEND, event.anchor, event.context, event.first_prompt, 0)
         call.node = self.graph.commit(plan, generation, event.delivered)
         call.state = CallState.ANSWERED if event.answered else CallState.FAILED
-        call.delivered, call.at = event.delivered, event.at
+        self._running.discard(event.call)
+        self._sampled_tokens += len(event.ids)
+        call.delivered = event.delivered
         call.finish, call.stop_reason = event.finish, event.stop_reason
         if event.state_key is not None:
-            self._held.setdefault(event.state_key, []).append((event.verbatim or "", call.node))
+            self._hold(event.state_key, event.verbatim or "", call.node)
+        if event.messages is not None:
+            call.messages, call.continues = event.messages, event.continues
+            self._by_reply_id[reply_id(self.spec.session_id, event.call)] = event.call
+        if event.cut is not None:
+            self._cut[event.cut] += 1
         problem = generation.problem()
         if problem is not None:
             self.incomplete_reason = self.incomplete_reason or f"call {event.call}: {problem}"
+
+    def _hold(self, key: str, verbatim: str, node: int) -> None:
+        self._held.setdefault(key, []).append((verbatim, node))
+        if key.startswith(TEXT_KEY):
+            self._text_lengths[int(key.split(":")[1])] += 1
 
     def _deliver(self, event: Delivered) -> None:
         call = self.calls[event.call]
@@ -217,18 +315,18 @@ class Session:
             self.graph.mark_delivered(call.node, event.delivered)
 
     def _seal(self, event: Sealed) -> None:
-        result = self._result("")
+        result = self._result(event.ending)
         if result.digest != event.digest:
             raise JournalError(f"session {self.spec.session_id} does not have the digest it was sealed with")
-        self._sealed = result
+        self.ending = event.ending
         self.phase = Phase.SEALED
 
-    def _result(self, digest: str) -> SealedSession:
+    def _result(self, ending: Ending) -> SealedSession:
         sampled, undelivered = self.graph.count_sampled()
         complete = self.incomplete_reason is None
         result = SealedSession(
             session_id=self.spec.session_id,
-            digest=digest,
+            digest="",
             complete=complete,
             incomplete_reason=self.incomplete_reason,
             overflowed=self.overflowed,
@@ -236,7 +334,14 @@ class Session:
             sampled_tokens=sampled,
             undelivered_tokens=undelivered,
             overridden=dict(sorted(self._overridden.items())),
+            ending=ending,
+            cut=dict(sorted(self._cut.items())),
             trajectories=self.graph.trajectories(with_loss=complete),
         )
         content = result.model_dump_json(exclude={"digest"})
         return result.model_copy(update={"digest": hashlib.sha256(content.encode()).hexdigest()})
+
+
+def reply_id(session_id: str, call: int) -> str:
+    """What a call's reply is named by: the same whenever it is asked for."""
+    return hashlib.sha256(f"{session_id}/{call}".encode()).hexdigest()[:32]

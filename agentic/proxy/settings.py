@@ -27,6 +27,23 @@ class ProxySettings(BaseModel):
     """Largest request body; a conversation of 128k tokens is well below 1 MiB, tool schemas and margin included."""
     request_timeout_seconds: float = Field(1800.0, gt=0)
     """How long one generation may take before it is aborted; what it had sampled is kept with mask 0."""
+    abandon_grace_seconds: float = Field(5.0, ge=0)
+    """How long a generation goes on after its client went away, so that the client's retry joins it; then it is
+    aborted, and what was sampled is kept with mask 0."""
+    write_timeout_seconds: float = Field(60.0, gt=0)
+    """How long a client may take nothing of a streamed reply before its connection is closed; the generation is not
+    held up meanwhile."""
+    session_lifetime_seconds: float = Field(172800.0, gt=0)
+    """How long a session may live if it does not say so itself: its key expires then, and if nobody sealed it the proxy
+    does, as expired."""
+    session_idle_seconds: float | None = Field(None, gt=0)
+    """Seal a session as expired when neither a call nor a heartbeat came for so long; None: only its lifetime
+    counts."""
+    sealed_retention_seconds: float = Field(3600.0, ge=0)
+    """How long a sealed session stays in memory if there is no journal to read it from again; with one it leaves at
+    once."""
+    max_sessions: int = Field(100_000, gt=0)
+    """Open sessions of this process."""
     journal_directory: Path | None = None
     """Where sessions are journalled; None keeps them in memory only."""
     journal_fsync: bool = False
@@ -34,3 +51,6 @@ class ProxySettings(BaseModel):
     owner_wait_seconds: float = Field(5.0, ge=0)
     """With several processes: how long a request waits for the process that owns its session while that is restarted,
     before it is answered 503 with Retry-After."""
+    tracing: bool = False
+    """Make an OpenTelemetry span of each call; needs `opentelemetry-api`, and an SDK to see them. The W3C trace headers
+    of agents' requests are passed on to the engine either way."""

@@ -1,139 +1,189 @@
-"""The two HTTP planes: agents ask for turns on one, the control side opens and seals sessions on the other.
+"""The agent plane over HTTP: what an agent may ask for, in each of the APIs that it may speak.
 
-The agent plane takes `/s/<session>/v1/...`, and `/v1/...` where the key alone says which session; either way the key
-has to be that session's (invariant 9). Nothing on it opens, seals, lists or rewards. The control plane has a key of
-its own. Every error is an OpenAI-style JSON body. A client that hangs up cancels its handler, which is how the
-gateway learns it.
+It takes `/s/<session>/v1/...`, and `/v1/...` where the key alone says which session; either way the key has to be that
+session's (invariant 9). Nothing on it opens, seals, lists or rewards. Every error is in the API's own form. A client
+that hangs up cancels its handler, which is how the gateway learns it; one that takes nothing for too long is taken for
+gone. No text of a conversation and no key is ever logged.
 """
 
+import asyncio
+import functools
 import hashlib
-import hmac
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
 
+import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
-from pydantic import BaseModel, ValidationError
 
-from .conversation import message_deltas
-from .dialects import make_dialects
-from .dialects.base import DeltaChunk, ReplyHead
-from .errors import InvalidRequest, JournalError, RequestRefused, SessionConflict, Unauthorized, WorkerUnavailable
+from .dialects import Dialect, make_dialects
+from .errors import BodyTooLarge, HttpRefused, InternalFailure, RequestRefused, Unauthorized, WorkerUnavailable
+from .events import Opened
 from .gateway import Gateway
-from .keys import SessionKeys
-from .models import SessionHandle, SessionSpec
+from .keys import KeyClaims, SessionKeys
+from .metrics import ProxyMetrics
 from .renderers.base import Renderer
+from .reply import LiveReply
 from .session import Arrival
+from .settings import ProxySettings
+from .tracing import Tracing
 
 logger = logging.getLogger(__name__)
+
+LARGE_BODY_BYTES = 1 << 20
+"""From here on a body is read into objects off the event loop: it takes 5 to 10 ms for each MiB."""
+STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class AgentPlane:
     """What an agent may ask for."""
 
-    def __init__(self, gateway: Gateway, keys: SessionKeys, renderer: Renderer) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        keys: SessionKeys,
+        renderer: Renderer,
+        settings: ProxySettings,
+        metrics: ProxyMetrics,
+        tracing: Tracing,
+    ) -> None:
         self._gateway = gateway
         self._keys = keys
         self._renderer = renderer
-        self._chat = make_dialects()[0]
+        self._settings = settings
+        self._metrics = metrics
+        self._tracing = tracing
+        self._dialects = make_dialects()
 
-    def app(self, max_body_bytes: int, before: Sequence[Middleware] = ()) -> web.Application:
+    def app(self, before: Sequence[Middleware] = ()) -> web.Application:
         """The aiohttp application; `before` comes before its handlers."""
-        app = web.Application(client_max_size=max_body_bytes, middlewares=[answer_errors, *before])
+        app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=[self._answer_errors, *before])
         app.router.add_get("/health", health)
         for prefix in ("", "/s/{session}"):
-            app.router.add_post(f"{prefix}/v1/chat/completions", self.chat)
             app.router.add_get(f"{prefix}/v1/models", self.models)
+            app.router.add_get(f"{prefix}/v1/models/{{model:.+}}", self.models)
+            for dialect in self._dialects:
+                app.router.add_post(f"{prefix}/v1{dialect.path}", functools.partial(self.turn, dialect))
+                if dialect.count_path is not None:
+                    app.router.add_post(f"{prefix}/v1{dialect.count_path}", functools.partial(self.count, dialect))
         return app
 
-    async def chat(self, http: web.Request) -> web.StreamResponse:
+    async def turn(self, dialect: Dialect[Any], http: web.Request) -> web.StreamResponse:
         """One assistant turn; the reply counts as received once it is written whole."""
-        session_id = self._session(http)
-        body = await http.read()
-        request = self._chat.parse(body)
-        call = self._chat.to_call(request)
-        async with self._gateway.call(session_id, arrival(http, body), call) as reply:
-            if request.stream:
-                response = web.StreamResponse(
-                    headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
-                )
-                await response.prepare(http)
-                head = ReplyHead(reply.reply_id, reply.created, reply.model, reply.prompt_ids)
-                writer = self._chat.writer(request, head, self._renderer.token_text)
-                chunk = DeltaChunk(
-                    tuple(message_deltas(reply.message)), tuple(reply.completion_ids), tuple(reply.logprobs)
-                )
-                for event in (*writer.begin(), *writer.delta(chunk), *writer.end(reply)):
-                    await response.write(event.encode())
-                await response.write_eof()
-                return response
-            plain = web.json_response(self._chat.reply_body(request, reply, self._renderer.token_text))
-            await plain.prepare(http)
-            await plain.write_eof()
-            return plain
+        claims, opened = await self._session(http)
+        body = await self._body(http, opened.spec.max_body_bytes)
+        request = await _parsed(dialect, body)
+        call = dialect.to_call(request)
+        with self._tracing.request(f"proxy {dialect.name}", claims.session_id, http.headers):
+            async with self._gateway.call(claims.session_id, arrival(http, dialect.name, body), call) as reply:
+                if dialect.is_streamed(request):
+                    return await self._stream(http, dialect, request, reply)
+                answer = dialect.reply_body(request, await reply.result(), self._renderer.token_text)
+                plain = json_response(answer)
+                await plain.prepare(http)
+                await self._write(http, plain.write_eof())
+                return plain
+
+    async def count(self, dialect: Dialect[Any], http: web.Request) -> web.StreamResponse:
+        """How many tokens a request's prompt would have."""
+        claims, opened = await self._session(http)
+        request = await _parsed(dialect, await self._body(http, opened.spec.max_body_bytes))
+        tokens = await self._gateway.count(claims.session_id, dialect.to_call(request))
+        return json_response(dialect.count_body(tokens))
 
     async def models(self, http: web.Request) -> web.StreamResponse:
-        """The one model of the session."""
-        name = self._gateway.model(self._session(http))
-        return web.json_response({"object": "list", "data": [{"id": name, "object": "model", "owned_by": "proxy"}]})
+        """The one model of the session, in a form that holds what OpenAI's and Anthropic's clients read."""
+        _, opened = await self._session(http)
+        name, since = opened.spec.model, opened.at
+        model = {
+            "id": name,
+            "object": "model",
+            "created": int(since),
+            "owned_by": "proxy",
+            "type": "model",
+            "display_name": name,
+            "created_at": _iso(since),
+        }
+        asked = http.match_info.get("model")
+        if asked is None:
+            rim = {"first_id": name, "last_id": name, "has_more": False}
+            return json_response({"object": "list", "data": [model]} | rim)
+        if asked != name:
+            raise HttpRefused(404, "model_not_found", f"there is no model {asked!r} here: this session's is {name!r}")
+        return json_response(model)
 
-    def _session(self, http: web.Request) -> str:
-        owner = self._keys.owner(bearer(http))
-        named = http.match_info.get("session", owner)
-        if owner is None or named != owner:
-            raise Unauthorized("this key does not open this session: send the session's own key as a bearer token")
-        return owner
+    async def _stream(
+        self, http: web.Request, dialect: Dialect[Any], request: Any, reply: LiveReply
+    ) -> web.StreamResponse:
+        await reply.begun()  # until here a failure can still have a status of its own
+        response = web.StreamResponse(headers=STREAM_HEADERS)
+        await response.prepare(http)
+        writer = dialect.writer(request, reply.head, self._renderer.token_text)
+        try:
+            await self._send(http, response, writer.begin())
+            async for chunk in reply.deltas():
+                await self._send(http, response, writer.delta(chunk))
+            await self._send(http, response, writer.end(await reply.result()))
+        except RequestRefused as error:
+            self._metrics.requests_refused += 1
+            await self._send(http, response, writer.fail(error))
+        await self._write(http, response.write_eof())
+        return response
 
+    async def _send(self, http: web.Request, response: web.StreamResponse, events: Iterable[str]) -> None:
+        data = "".join(events).encode()
+        if data:
+            await self._write(http, response.write(data))
 
-class ControlPlane:
-    """What the control side may ask for."""
+    async def _write(self, http: web.Request, writing: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(self._settings.write_timeout_seconds):
+                await writing
+        except TimeoutError:
+            if http.transport is not None:
+                http.transport.abort()
+            raise ConnectionResetError("the client takes nothing") from None
 
-    def __init__(self, gateway: Gateway, key: str, handle: Callable[[str], SessionHandle]) -> None:
-        self._gateway = gateway
-        self._key = key
-        self._handle = handle
+    async def _session(self, http: web.Request) -> tuple[KeyClaims, Opened]:
+        claims = self._keys.check(bearer(http))
+        if http.match_info.get("session", claims.session_id) != claims.session_id:
+            raise Unauthorized("this key does not open this session: send the session's own key")
+        opened = await self._gateway.opened(claims.session_id)
+        if claims != claims_of(opened):
+            raise Unauthorized("this key is of an earlier session of this name: send the key of this one")
+        return claims, opened
 
-    def app(self, max_body_bytes: int, before: Sequence[Middleware] = ()) -> web.Application:
-        """The aiohttp application; `before` comes after the check of the key, before the handlers."""
-        app = web.Application(client_max_size=max_body_bytes, middlewares=[answer_errors, self._check_key, *before])
-        app.router.add_get("/health", health)
-        app.router.add_post("/sessions", self.open)
-        app.router.add_get("/sessions/{session}", self.fetch)
-        app.router.add_post("/sessions/{session}/seal", self.seal)
-        app.router.add_delete("/sessions/{session}", self.drop)
-        return app
-
-    async def open(self, http: web.Request) -> web.StreamResponse:
-        """Open a session, or give the handle of the same one again."""
-        spec = parse(SessionSpec, await http.read())
-        await self._gateway.open(spec)
-        return model_response(self._handle(spec.session_id))
-
-    async def fetch(self, http: web.Request) -> web.StreamResponse:
-        """The sealed session, or null while it is open."""
-        sealed = self._gateway.sealed(http.match_info["session"])
-        return web.json_response(None) if sealed is None else model_response(sealed)
-
-    async def seal(self, http: web.Request) -> web.StreamResponse:
-        """Seal a session; the same result when repeated."""
-        return model_response(await self._gateway.seal(http.match_info["session"]))
-
-    async def drop(self, http: web.Request) -> web.StreamResponse:
-        """Forget a session."""
-        await self._gateway.drop(http.match_info["session"])
-        return web.json_response({"dropped": http.match_info["session"]})
+    async def _body(self, http: web.Request, limit: int | None) -> bytes:
+        if limit is not None and (http.content_length or 0) > limit:
+            raise BodyTooLarge(f"the body has {http.content_length} bytes, this session takes {limit}: send less")
+        body = await http.read()
+        if limit is not None and len(body) > limit:
+            raise BodyTooLarge(f"the body has {len(body)} bytes, this session takes {limit}: send less")
+        return body
 
     @web.middleware
-    async def _check_key(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = bearer(request).encode("utf-8", "replace")
-        if request.path != "/health" and not hmac.compare_digest(given, self._key.encode()):
-            raise Unauthorized("this is not the control key")
-        return await handler(request)
+    async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Turn whatever escapes into an error of the API that was spoken; the one place where that happens."""
+        try:
+            return await handler(request)
+        except ConnectionError:
+            raise  # nobody is left to answer
+        except Exception as error:  # noqa: BLE001 - an agent gets an answer whatever broke; it is logged
+            self._metrics.requests_refused += 1
+            return refusal_response(refusal_of(error, request), self._dialect_of(request).error_body)
+
+    def _dialect_of(self, http: web.Request) -> Dialect[Any]:
+        for dialect in self._dialects:
+            if http.path.endswith(tuple(f"/v1{path}" for path in (dialect.path, dialect.count_path) if path)):
+                return dialect
+        return self._dialects[0]
 
 
 async def health(_http: web.Request) -> web.StreamResponse:
     """That the process answers."""
-    return web.json_response({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
 def bearer(http: web.Request) -> str:
@@ -142,57 +192,57 @@ def bearer(http: web.Request) -> str:
     return key.strip() if scheme.lower() == "bearer" else http.headers.get("x-api-key", "")
 
 
-def arrival(http: web.Request, body: bytes) -> Arrival:
+def claims_of(opened: Opened) -> KeyClaims:
+    """What the key of a session opens."""
+    expires = 0 if opened.expires_at is None else math.ceil(opened.expires_at)
+    return KeyClaims(opened.spec.session_id, opened.spec.model, expires)
+
+
+def arrival(http: web.Request, dialect: str, body: bytes) -> Arrival:
     """What says whether the request is a retry."""
     count = http.headers.get("x-stainless-retry-count", "")
+    digest = hashlib.sha256(dialect.encode() + b"\n")
+    digest.update(body)
     return Arrival(
-        body_digest=hashlib.sha256(body).hexdigest(),
+        body_digest=digest.hexdigest(),
         idempotency_key=http.headers.get("Idempotency-Key") or None,
         retry_count=int(count) if count.isascii() and count.isdigit() else 0,
     )
 
 
-def parse[Model: BaseModel](model: type[Model], body: bytes) -> Model:
-    """A model from a body, or InvalidRequest that names the first field at fault."""
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InvalidRequest(f"{place or 'body'}: {first['msg']}", place or None) from error
+def json_response(value: Any, status: int = 200) -> web.Response:
+    """A value as JSON."""
+    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
 
 
-def model_response(model: BaseModel) -> web.Response:
-    """A model as JSON."""
-    return web.Response(text=model.model_dump_json(), content_type="application/json")
+def refusal_of(error: Exception, http: web.Request) -> RequestRefused:
+    """What a client is told of an error; what is nobody's fault but ours is logged."""
+    match error:
+        case RequestRefused():
+            return error
+        case web.HTTPRequestEntityTooLarge():
+            return BodyTooLarge(f"{error.text}: send less")
+        case web.HTTPException():
+            return HttpRefused(error.status, error.reason.lower().replace(" ", "_"), error.reason)
+    logger.error("%s %s broke", http.method, http.match_info.get("session", "-"), exc_info=error)
+    return InternalFailure("internal error of the proxy: see its log")
 
 
-@web.middleware
-async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn whatever escapes into an error body; the one place where that happens."""
-    try:
-        return await handler(request)
-    except RequestRefused as error:
-        response = error_response(error.status, error.code, error.kind, str(error), error.param)
-        if isinstance(error, WorkerUnavailable):
-            response.headers["Retry-After"] = str(error.retry_after_seconds)
-        return response
-    except SessionConflict as error:
-        return error_response(409, "session_conflict", "invalid_request_error", str(error))
-    except JournalError as error:
-        return error_response(500, "journal_error", "server_error", str(error))
-    except web.HTTPException as error:
-        return error_response(
-            error.status, error.reason.lower().replace(" ", "_"), "invalid_request_error", error.reason
-        )
-    except ConnectionError:
-        raise  # nobody is left to answer
-    except Exception:
-        logger.exception("%s %s broke", request.method, request.path)
-        return error_response(500, "internal_error", "server_error", "internal error of the proxy: see its log")
+def refusal_response(error: RequestRefused, error_body: Callable[[RequestRefused], Any]) -> web.Response:
+    """An error as a response."""
+    response = json_response(error_body(error), error.status)
+    if isinstance(error, WorkerUnavailable):
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+    return response
 
 
-def error_response(status: int, code: str, kind: str, message: str, param: str | None = None) -> web.Response:
-    """An OpenAI-style error."""
-    error = {"message": message, "type": kind, "param": param, "code": code}
-    return web.json_response({"error": error}, status=status)
+async def _parsed(dialect: Dialect[Any], body: bytes) -> Any:
+    if len(body) < LARGE_BODY_BYTES:
+        return dialect.parse(body)
+    return await asyncio.to_thread(dialect.parse, body)
+
+
+def _iso(seconds: float) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

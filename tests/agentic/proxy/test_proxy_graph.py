@@ -21,7 +21,7 @@ def test_a_turn_after_a_leaf_extends_its_path() -> None:
     first = start(graph, 310, 311)
     plan = graph.plan_suffix(first, [210])
     assert plan.relation is Relation.EXTEND
-    assert graph.prompt_ids(plan) == [*PROMPT, 310, 311, 210], graph.describe()
+    assert list(graph.prompt_ids(plan)) == [*PROMPT, 310, 311, 210], graph.describe()
     graph.commit(plan, sampled(320), True)
     (only,) = graph.trajectories(with_loss=True)
     assert only.response_ids == [310, 311, 210, 320]
@@ -116,13 +116,13 @@ def test_prompts_are_paths_and_every_delivered_token_trains_once(steps: list[tup
         nodes = sorted(sent)
         anchor = nodes[choice % (len(nodes) + 1) - 1] if nodes and choice % (len(nodes) + 1) else None
         plan: Plan = graph.plan_render(PROMPT, 3) if anchor is None else graph.plan_suffix(anchor, [observation])
-        prompt = graph.prompt_ids(plan)
+        prompt = list(graph.prompt_ids(plan))
         ids = (1000 + number, 2000 + number)  # unique, so that a token says which generation it is
         node = graph.commit(plan, sampled(*ids, version=number), delivered)
         sent[node] = prompt
         delivered_ids += ids if delivered else ()
         assert plan.total == len(prompt)
-        assert graph.path_ids(node) == [*prompt, *ids], graph.describe()
+        assert list(graph.path_ids(node)) == [*prompt, *ids], graph.describe()
     trained = []
     for trajectory in graph.trajectories(with_loss=True):
         rows = zip(trajectory.response_ids, trajectory.response_mask, trajectory.response_logprobs, strict=True)

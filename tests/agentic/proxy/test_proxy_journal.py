@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ async def test_a_sealed_session_is_the_same_after_a_restart(tiny_folder: Path, t
     async with running(tiny_folder, journal_directory=folder) as rig:
         assert await rig.server.seal("rollout-1") == sealed
         await rig.server.drop("rollout-1")
-    assert list(folder.iterdir()) == []
+    assert list(folder.glob("*.journal")) == []
 
 
 async def test_an_open_session_goes_on_after_a_restart(tiny_folder: Path, tmp_path: Path) -> None:
@@ -157,16 +158,47 @@ async def test_sealing_that_its_caller_gave_up_is_written_once(tiny_folder: Path
         assert await rig.server.seal("rollout-1") == sealed
 
 
-async def test_a_full_disk_loses_the_session_and_says_so(tiny_folder: Path) -> None:
-    class FullAfterOpening(MemoryJournal):
-        async def append(self, session_id: str, events: list[Event]) -> None:  # type: ignore[override]
-            if not isinstance(events[0], Opened):
-                raise JournalError("no space left")
-            await super().append(session_id, events)
+class FillingJournal(MemoryJournal):
+    """Has no space for the kinds of events named in `refused`."""
 
-    async with running(tiny_folder, journal=FullAfterOpening()) as rig:
-        answer: Answer = await rig.ask(await rig.server.open(a_spec()), [user("hi")])
-    assert (answer.status, "no space left" in answer.body["error"]["message"]) == (502, True)
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: set[str] = set()
+
+    async def append(self, session_id: str, events: Sequence[Event], is_durable: bool = True) -> None:
+        if self.refused & {event.kind for event in events}:
+            raise JournalError("no space left")
+        await super().append(session_id, events, is_durable)
+
+
+async def test_a_call_whose_intent_cannot_be_written_samples_nothing(tiny_folder: Path) -> None:
+    journal = FillingJournal()
+    async with running(tiny_folder, journal=journal) as rig:
+        handle = await rig.server.open(a_spec())
+        journal.refused = {"started"}
+        refused: Answer = await rig.ask(handle, [user("hi")])
+        assert (refused.status, "no space left" in refused.body["error"]["message"]) == (503, True)
+        journal.refused = set()
+        assert (await rig.ask(handle, [user("hi")])).status == 200
+        sealed = await rig.server.seal("rollout-1")
+    assert (len(rig.engine.received), sealed.calls, sealed.complete) == (1, 1, True)
+
+
+async def test_what_was_sampled_but_could_not_be_written_is_never_answered_and_kept_without_loss(
+    tiny_folder: Path,
+) -> None:
+    journal = FillingJournal()
+    async with running(tiny_folder, journal=journal) as rig:
+        handle = await rig.server.open(a_spec())
+        journal.refused = {"committed"}
+        refused = await rig.ask(handle, [user("hi")])
+        assert (refused.status, refused.body["error"]["code"]) == (503, "capture_unavailable")
+        with pytest.raises(JournalError, match="no space left"):
+            await rig.server.seal("rollout-1")
+        journal.refused = set()
+        sealed = await rig.server.seal("rollout-1")
+    assert (sealed.complete, sealed.cut) == (True, {"journal": 1})
+    assert 0 < sealed.sampled_tokens == sealed.undelivered_tokens
 
 
 SERVE = """

@@ -40,6 +40,9 @@ class Agent:
         self.last_body: list[dict[str, Any]] = []
         self.requests = 0
 
+    async def graph(self) -> str:
+        return await self.rig.server.describe(self.handle.session_id)
+
     async def play(self, move: str, number: int, strips: bool) -> None:
         match move:
             case "branch":
@@ -92,8 +95,9 @@ class Agent:
             self._keep(answer, strips=False)
         else:
             self.abandoned.append(self.last_body)
-            describe = self.rig.server.describe
-            await until(lambda: describe(self.handle.session_id).count("undelivered") == len(self.abandoned))
+            async with asyncio.timeout(5):
+                while (await self.graph()).count("undelivered") != len(self.abandoned):
+                    await asyncio.sleep(0.001)
 
 
 def check(rig: Rig, sealed: SealedSession, graph: str) -> None:
@@ -125,7 +129,7 @@ async def converse(template: str, plan: list[tuple[str, int, bool]]) -> None:
             agent = Agent(rig, handle)
             for move, number, strips in plan:
                 await agent.play(move, number, strips)
-            graph = rig.server.describe("rollout-1")
+            graph = await rig.server.describe("rollout-1")
             sealed = await rig.server.seal("rollout-1")
             check(rig, sealed, graph)
             assert len(agent.received) == sealed.calls - len(agent.abandoned), graph

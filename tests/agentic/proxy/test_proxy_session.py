@@ -142,7 +142,7 @@ def test_a_sealed_session_takes_nothing_in() -> None:
     session = opened()
     number = started(session, "b")
     session.apply(session.seal(3.0))
-    assert session.sealed is not None
+    assert session.ending == "sealed"
     with pytest.raises(JournalError, match="is sealed"):
         committed(session, number)
     with pytest.raises(SessionSealed):
@@ -165,8 +165,7 @@ def test_capture_that_lost_anything_masks_all_and_says_why(fault: dict[str, Any]
     committed(session, started(session, "a"))
     committed(session, started(session, "b"), **fault)
     session.apply(session.seal(3.0))
-    sealed = session.sealed
-    assert sealed is not None
+    sealed = session.result()
     assert not sealed.complete
     assert str(sealed.incomplete_reason).startswith("call 1: ")
     assert not any(trajectory.has_loss for trajectory in sealed.trajectories)
