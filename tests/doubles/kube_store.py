@@ -106,7 +106,8 @@ class KubeStore:
         if part == "status":
             body = {**copy.deepcopy(old), "status": body.get("status", {})}
         elif part == "":
-            body = self._admitted("update", key[0], {**body, "status": old.get("status", {})})
+            kept = {"status": old["status"]} if "status" in old else {}
+            body = self._admitted("update", key[0], {**{k: v for k, v in body.items() if k != "status"}, **kept})
         for name in ("uid", "creationTimestamp", "deletionTimestamp", "namespace", "name"):
             if name in old["metadata"]:
                 body["metadata"][name] = old["metadata"][name]
