@@ -4,10 +4,10 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup demo test test-full test-clients check golden docs pins clean cluster cluster-down test-cluster
+.PHONY: help setup demo test test-full test-clients check golden docs pins clean cluster cluster-down test-cluster bench-sandbox
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv (Python 3.12 and all packages); quick when nothing changed
 	@scripts/setup.sh
@@ -28,6 +28,9 @@ cluster: setup ## Bring up a real Kubernetes control plane for tests (root; buil
 
 cluster-down: ## End it and leave nothing
 	@$(PYTHON) -m testbed down
+
+bench-sandbox: cluster ## Measure sandboxes on it beside other clients; writes docs/results/sandbox.json (quiet machine, 30 minutes)
+	@$(PYTHON) -m testbed run $(PYTHON) -m benchmarks.sandbox $(ARGS)
 
 test-cluster: cluster ## Run the tests that need it (ARGS="-k exec" picks some)
 	@$(PYTHON) -m testbed run $(PYTHON) -m pytest -m cluster $(ARGS)

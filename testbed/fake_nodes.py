@@ -18,12 +18,16 @@ NODE_SELECTOR = {LABEL: KIND}
 _STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 """kwok 0.8 has none built in: a fake node would never become Ready without them."""
 
+_OWNED = ".metadata.ownerReferences.[].kind"
+_CONTROLLED = ".metadata.ownerReferences.[] | select( .controller == true ) | .kind"
+"""As published, a pod completes when a Job is any of its owners; only a Job that made it should end it."""
+
 
 def kwok_config(files: Path) -> list[dict[str, Any]]:
     """Stages out of kwok's own module: a node initializes, a pod gets ready, completes (of a Job only), is deleted."""
     paths = [path for folder in _STAGES for path in sorted((files / folder).glob("*.yaml"))]
-    documents = [yaml.safe_load(path.read_text()) for path in paths if path.name != "kustomization.yaml"]
-    return [document for document in documents if document["kind"] == "Stage"]
+    texts = [path.read_text().replace(_OWNED, _CONTROLLED) for path in paths if path.name != "kustomization.yaml"]
+    return [document for document in map(yaml.safe_load, texts) if document["kind"] == "Stage"]
 
 
 def fake_node(name: str, *, pods: int = 1000, cpus: int = 640, memory: str = "4Ti", gpus: int = 0) -> dict[str, Any]:
