@@ -190,7 +190,7 @@ class _Known:
 
 def verbatim_digest(message: Message) -> str:
     """Tells apart two assistant turns that have the same key but differ in what clients may change."""
-    calls = [[call.id, call.name, call.arguments] for call in message.tool_calls]
+    calls = [[call.name, call.arguments] for call in message.tool_calls]
     return _digest("", json.dumps([message.content, message.reasoning, calls], ensure_ascii=False))
 
 

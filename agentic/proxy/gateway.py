@@ -14,8 +14,9 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from .composing import Asked, as_stored, compose
 from .conversation import Json, Message, extend_key, text_key, verbatim_digest
 from .dialects.base import CallReply, CallRequest, ReplyHead
 from .engines.base import Engine
@@ -48,16 +49,6 @@ NEW_MESSAGES = 8
 """How many messages at the end of a request may be new; more are on the first request only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request as it is worked on: with the conversation that it continues, if it names one."""
-
-    request: CallRequest
-    own_messages: tuple[Message, ...]
-    """Of the request alone, to be stored."""
-    continues: int | None
-
-
 class Gateway:
     """The calls of all sessions of one process."""
 
@@ -74,7 +65,7 @@ class Gateway:
     async def call(self, session_id: str, arrival: Arrival, request: CallRequest) -> AsyncIterator[LiveReply]:
         """The reply to a request. Leaving the block without an error says that the client received it."""
         live = await self._sessions.find(session_id)
-        asked = _asked(live, request)
+        asked = compose(live.session, request)
         call = await self._join(live, arrival, asked)
         received = False
         try:
@@ -89,7 +80,7 @@ class Gateway:
     async def count(self, session_id: str, request: CallRequest) -> int:
         """The tokens of a request's prompt, as they would be sent; starts nothing."""
         live = await self._sessions.find(session_id)
-        return (await self._plan(live, _asked(live, request).request)).plan.total
+        return (await self._plan(live, compose(live.session, request).request)).plan.total
 
     async def opened(self, session_id: str) -> Opened:
         """How an open session was opened; raises what became of one that is not."""
@@ -220,7 +211,7 @@ class Gateway:
         """Record a whole reply; until that has worked nobody is told that it is whole."""
         reply = self._parse(draft.ids, asked.request)
         event = draft.committed(call.number, planned.plan, time.time(), call.waiting > 0, None)
-        holding = _holding(asked, planned, reply)
+        holding = _holding(asked, planned, reply, reply_id(live.session.spec.session_id, call.number))
         try:
             await live.record(event.model_copy(update=holding))
         except JournalError as error:
@@ -287,7 +278,8 @@ class Gateway:
         if request.prompt is not None:
             return Message("assistant", self._renderer.decode(ids))
         message = self._renderer.parse(ids, request.callable_tools)
-        return replace(message, tool_calls=tuple(replace(call, id="") for call in message.tool_calls))
+        shown = message.tool_calls if request.parallel_calls else message.tool_calls[:1]
+        return replace(message, tool_calls=tuple(replace(call, id="") for call in shown))
 
     def _count_end(self, draft: Draft, cut: Cut | None) -> None:
         metrics = self._metrics
@@ -298,16 +290,7 @@ class Gateway:
         metrics.calls_abandoned += cut is not None and cut.word == "abandoned"
 
 
-def _asked(live: LiveSession, request: CallRequest) -> Asked:
-    own = request.messages[request.lead :]
-    if request.continues is None:
-        return Asked(request, own, None)
-    earlier = live.session.find_stored(request.continues)
-    whole = (*request.messages[: request.lead], *live.session.conversation_of(earlier), *own)
-    return Asked(replace(request, messages=whole), own, earlier)
-
-
-def _holding(asked: Asked, planned: Planned, reply: Message) -> Json:
+def _holding(asked: Asked, planned: Planned, reply: Message, name: str) -> Json:
     """Under what a later request finds the reply."""
     request = asked.request
     holding: Json = {}
@@ -316,7 +299,7 @@ def _holding(asked: Asked, planned: Planned, reply: Message) -> Json:
     elif isinstance(request.prompt, str):
         holding = {"state_key": text_key(request.prompt + reply.content), "verbatim": ""}
     if request.is_stored:
-        holding |= {"messages": (*asked.own_messages, reply), "continues": asked.continues}
+        holding |= {"messages": (*asked.own_messages, as_stored(reply, name)), "continues": asked.continues}
     return holding
 
 

@@ -193,6 +193,14 @@ class Session:
             )
         return number
 
+    def stored_reply(self, reply: str) -> Message:
+        """The assistant turn of a stored reply."""
+        number = self._by_reply_id.get(reply)
+        messages = self.calls[number].messages if number is not None else None
+        if not messages:
+            raise InvalidRequest(f"Item of the reply {reply!r} not found: send the item itself", "input")
+        return messages[-1]
+
     def conversation_of(self, call: int) -> tuple[Message, ...]:
         """The stored conversation up to and with a call's reply."""
         parts: list[tuple[Message, ...]] = []

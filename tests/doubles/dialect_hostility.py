@@ -37,7 +37,9 @@ SCALARS = (
     | st.integers(-(2**70), 2**70)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=6)
-    | st.sampled_from(["", "auto", "\ufdd0", "<|im_end|>", "[" * 20000, '{"a":' * 20000, '{"a": "\\ud800"}', "9" * 5000])
+    | st.sampled_from(
+        ["", "auto", "\ufdd0", "<|im_end|>", "[" * 20000, '{"a":' * 20000, '{"a": "\\ud800"}', "9" * 5000]
+    )
 )
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)

@@ -12,6 +12,10 @@ from typing import Protocol
 from ..conversation import Json, Message, ReplyDelta
 from ..errors import RequestRefused
 
+REFERENCE = "reference"
+"""Role of a message that stands for the turn of an earlier reply of this session that was stored; its content is that
+reply's `reply_id`."""
+
 type TokenText = Callable[[int], str]
 """One token as text, special ones included."""
 
@@ -35,7 +39,7 @@ class CallRequest:
     forced_tools: tuple[str, ...] = ()
     """Names of tools of which the reply has to call one (tool_choice); the renderer makes the constraint."""
     parallel_calls: bool = True
-    """Whether a forced reply may hold several calls."""
+    """Whether a reply may hold several calls; if not, the first counts, and a forced reply holds one."""
     prompt: str | tuple[int, ...] | None = None
     """A text completion's prompt; None for a conversation."""
     continues: str | None = None

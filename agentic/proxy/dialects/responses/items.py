@@ -11,12 +11,11 @@ from typing import Any
 
 from ...conversation import Json, Message, ToolCall
 from ...errors import InvalidRequest
+from ..base import REFERENCE
 from ..content import join_parts, tool_call, unseal_thinking
 from ..wire import write_json
 from .tools import custom_arguments, shown_name
 
-REFERENCE = "reference"
-"""Role of a message that stands for the stored reply whose id is its content."""
 ITEM_ID = re.compile(r"(msg|rs|fc|ctc)_([0-9a-f]{32})(_\d+)?")
 CALL_ID = re.compile(r"call_([0-9a-f]{24})\d+")
 
