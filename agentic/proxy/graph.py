@@ -90,6 +90,8 @@ class TokenGraph:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._roots: list[int] = []
+        self._latest: tuple[int | None, array[int]] = (None, array("I"))
+        """The path that was last asked for, and its ids: the next one mostly goes on from there."""
 
     def path(self, node: int | None) -> list[int]:
         """Node numbers from the root to `node`."""
@@ -100,17 +102,24 @@ class TokenGraph:
         return numbers[::-1]
 
     def path_ids(self, node: int | None) -> "array[int]":
-        """All ids from the root to the end of `node`."""
-        ids = array("I")
-        for number in self.path(node):
+        """All ids from the root to the end of `node`; not to be changed."""
+        known, held = self._latest
+        new: list[int] = []
+        place = node
+        while place is not None and place != known:
+            new.append(place)
+            place = self.nodes[place].parent
+        if place is not None and not new:
+            return held
+        ids = held[:] if place is not None else array("I")
+        for number in reversed(new):
             ids.extend(self.nodes[number].ids)
+        self._latest = (node, ids)
         return ids
 
     def prompt_ids(self, plan: Plan) -> "array[int]":
         """The ids to send for a planned call."""
-        ids = self.path_ids(plan.anchor)
-        ids.extend(plan.context)
-        return ids
+        return self.path_ids(plan.anchor) + array("I", plan.context)
 
     def plan_suffix(self, anchor: int, suffix: Sequence[int]) -> Plan:
         """A call that continues the path of `anchor` by `suffix`."""
