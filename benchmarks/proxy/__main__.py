@@ -1,0 +1,197 @@
+"""Measure all targets under the same loads and write the table.
+
+    python -m benchmarks.proxy [--quick] [--output docs/results/proxy.json]
+
+`--quick` takes about a minute and shows where time goes; figures for the table come from the full form on a quiet
+machine. Everything runs on this machine: the load generator, the engine that sleeps, and the target.
+"""
+
+import argparse
+import datetime
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from . import machine, memory, targets
+from .load import Load, Measured, Shape, drive
+from .model import Text, write_model_folder
+from .phases import measure_phases
+from .picture import draw
+from .summary import added, goals, saturation
+
+REPLY_TOKENS = 100
+CACHE = Path.home() / ".cache" / "agentic-benchmarks"
+
+
+class Benchmark:
+    """The parts of a run; each starts its targets anew."""
+
+    def __init__(self, work: Path, quick: bool, peer: Path | None) -> None:
+        self._work = work
+        self._quick = quick
+        self._peer = peer
+        self._model = write_model_folder(CACHE / "model")
+        self._text = Text(self._model)
+        self._reply = [*self._text.reply_ids[: REPLY_TOKENS - 1], self._text.end_id]
+        self.rows: list[dict[str, Any]] = []
+
+    async def latency(self, prompt_tokens: int) -> None:
+        """All targets on the same timetable."""
+        load = Load(300, 3, 6, 50) if self._quick else Load(1000, 11, 20, 100)
+        shape = Shape(prompt_tokens, REPLY_TOKENS)
+        async with self._engine(2.0) as url:
+            await self._measure("direct", targets.Direct(url), shape, load)
+            await self._ours(url, shape, load, processes=1)
+            if self._peer is not None:
+                await self._measure_peer(url, shape, load)
+                slow = Load(load.sessions // 5, load.warm_seconds, load.window_seconds, load.sessions / 50)
+                await self._measure_peer(url, shape, slow)
+
+    async def durability(self) -> None:
+        """Ours with every call on disk, and with nothing on disk."""
+        load = Load(300, 3, 5, 50) if self._quick else Load(1000, 11, 15, 100)
+        async with self._engine(2.0) as url:
+            for journal, fsync in ((True, True), (False, False)):
+                await self._ours(url, Shape(16_000, REPLY_TOKENS), load, processes=1, journal=journal, fsync=fsync)
+
+    async def saturation(self) -> None:
+        """As many calls as each can answer."""
+        shape = Shape(16_000, REPLY_TOKENS)
+        load = Load(400, 4, 5, None) if self._quick else Load(1000, 6, 15, None)
+        async with self._engine(2.0) as url:
+            for processes in (2,) if self._quick else (1, 2, 4):
+                await self._ours(url, shape, load, processes)
+            for sessions in (100,) if self._quick else (60, 100, 200):
+                if self._peer is not None:
+                    await self._measure_peer(url, shape, Load(sessions, 5, load.window_seconds, None))
+
+    async def kept(self) -> dict[str, Any]:
+        """Memory of open sessions by the turn."""
+        found = {}
+        async with self._engine(0.0) as url:
+            for tokens, sessions in ((16_000, 40), (64_000, 10)) if self._quick else ((16_000, 150), (64_000, 50)):
+                shape = Shape(tokens, REPLY_TOKENS)
+                async with targets.ours(url, self._model, REPLY_TOKENS, 1, self._work / "journal") as ours:
+                    found[f"ours, {tokens}"] = await memory.per_turn(ours, self._text, shape, sessions, 8)
+                if self._peer is not None:
+                    async with targets.peer(url, self._peer, self._work) as peer:
+                        found[f"peer, {tokens}"] = await memory.per_turn(peer, self._text, shape, sessions // 10, 4)
+        return found
+
+    async def flat(self) -> list[dict[str, float]]:
+        """Memory along sessions that end; the engine does not sleep here, or it would take hours."""
+        calls = 2_000 if self._quick else 100_000
+        async with (
+            self._engine(0.0) as url,
+            targets.ours(url, self._model, REPLY_TOKENS, 1, self._work / "journal") as ours,
+        ):
+            return await memory.over_calls(ours, self._text, Shape(3_000, REPLY_TOKENS), calls, 16)
+
+    def phases(self) -> list[dict[str, float]]:
+        """Where the time of a call goes, by the length of what came before."""
+        return measure_phases(self._model, self._text, repeats=5 if self._quick else 20)
+
+    def _engine(self, sleep: float) -> Any:
+        return targets.engine(sleep, self._reply, self._text.characters_per_token)
+
+    async def _ours(
+        self, url: str, shape: Shape, load: Load, processes: int, journal: bool = True, fsync: bool = False
+    ) -> None:
+        folder = self._work / "journal" if journal else None
+        async with targets.ours(url, self._model, REPLY_TOKENS, processes, folder, fsync) as target:
+            await self._measure("ours", target, shape, load, processes=processes, journal=journal, fsync=fsync)
+
+    async def _measure_peer(self, url: str, shape: Shape, load: Load) -> None:
+        if self._peer is not None:
+            async with targets.peer(url, self._peer, self._work) as target:
+                await self._measure("peer", target, shape, load, processes=1)
+
+    async def _measure(self, name: str, target: targets.Target, shape: Shape, load: Load, **more: Any) -> None:
+        measured = await drive(target, self._text, shape, load)
+        row = {"target": name, **more, "prompt_tokens_at_turn_20": shape.prompt_tokens, **_row(measured, load)}
+        self.rows.append(row)
+        sys.stderr.write(json.dumps(row) + "\n")
+
+
+def _row(measured: Measured, load: Load) -> dict[str, Any]:
+    times = sorted(1000 * value for value in [*measured.latencies, *measured.unanswered])
+    whole = [ended for ended in measured.ended if ended.get("calls")]
+    return {
+        "sessions": load.sessions,
+        "offered_calls_per_second": load.calls_per_second,
+        "calls": len(times),
+        "unanswered": len(measured.unanswered),
+        "failures": measured.failures,
+        "calls_per_second": round(measured.completed / measured.seconds, 1),
+        "p50_ms": round(statistics.median(times), 1) if times else None,
+        "p99_ms": round(times[int(len(times) * 0.99)], 1) if times else None,
+        "cpu_ms_per_call": round(1000 * measured.cpu_seconds / max(measured.completed, 1), 2),
+        "sealed": len(whole),
+        "sealed_exact": sum(
+            e["complete"] and e["trajectories"] == 1 and e["trained_tokens"] == e["calls"] * REPLY_TOKENS for e in whole
+        ),
+    }
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    """The whole benchmark."""
+    peer = None if options.without_peer else targets.ensure_peer(CACHE)
+    described = machine.description()
+    with tempfile.TemporaryDirectory(prefix="proxy-benchmark-", dir=options.work) as work:
+        benchmark = Benchmark(Path(work), options.quick, peer)
+        result: dict[str, Any] = {
+            "command": "python -m benchmarks.proxy" + " --quick" * options.quick,
+            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "machine": described,
+            "peer": f"{targets.PEER} {targets.PEER_VERSION}",
+        }
+        parts = options.only or ["phases", "latency", "saturation", "durability", "kept", "flat"]
+        if "phases" in parts:
+            result["phases"] = benchmark.phases()
+        if "latency" in parts:
+            for tokens in (16_000,) if options.quick else (16_000, 64_000):
+                await benchmark.latency(tokens)
+        if "saturation" in parts:
+            await benchmark.saturation()
+        if "durability" in parts and not options.quick:
+            await benchmark.durability()
+        if "kept" in parts:
+            result["memory_per_turn"] = await benchmark.kept()
+        if "flat" in parts:
+            result["memory_over_calls"] = await benchmark.flat()
+        result |= {"loads": benchmark.rows, "added": added(benchmark.rows), "saturation": saturation(benchmark.rows)}
+        return result | {"goals": goals(result)}
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.proxy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="about a minute; not for the table")
+    parser.add_argument("--without-peer", action="store_true", help="leave the peer out (no network)")
+    parser.add_argument("--only", nargs="+", help="parts: phases latency saturation durability kept flat")
+    parser.add_argument("--work", type=Path, help="folder on the disk that journals are measured on")
+    parser.add_argument("--output", type=Path, help="where the JSON goes; a picture lands beside it (default: stdout)")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Run and write."""
+    options = parse_arguments(sys.argv[1:])
+    result = uvloop.run(run(options))
+    text = json.dumps(result, indent=1) + "\n"
+    if options.output is None:
+        sys.stdout.write(text)
+    else:
+        options.output.write_text(text, "utf-8")
+        draw(result, options.output.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
