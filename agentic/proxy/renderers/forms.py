@@ -45,8 +45,12 @@ def form_of(template: str, generation_prompt: str) -> ReplyForm:
     calls = LLAMA if is_llama else HERMES
     if THINK_END not in template:
         return ReplyForm("never", calls)
-    opened = generation_prompt.rfind(THINK_START) > generation_prompt.rfind(THINK_END)
-    return ReplyForm("opened" if opened else "may", calls)
+    return ReplyForm("opened" if opens_thinking(generation_prompt) else "may", calls)
+
+
+def opens_thinking(prompt: str) -> bool:
+    """Whether a prompt ends within thinking, so that the reply begins there."""
+    return prompt.rfind(THINK_START) > prompt.rfind(THINK_END)
 
 
 def call_constraint(form: CallForm, tools: Sequence[Json], parallel: bool) -> Json | None:

@@ -13,7 +13,9 @@ from typing import Any
 from ..conversation import THINK_END, Json, Message, ToolCall, as_template_dicts
 from ..errors import RendererError
 from .base import HeldTurn, ReplyParser, WholeReplyParser
+from .forms import HERMES, LLAMA, ReplyForm, call_constraint, opens_thinking
 from .jinja import ChatTemplate
+from .parsers import PlainTextParser, reply_parser, whole_reply
 from .tokens import TextTokenizer, TokenizerFiles
 
 TAIL_TOKENS = 4096
@@ -21,13 +23,21 @@ TAIL_TOKENS = 4096
 the rest several times."""
 
 
+OWN_FORMS = {"qwen3": ReplyForm("may", HERMES), "llama-3": ReplyForm("never", LLAMA)}
+"""Families whose replies our own reader knows; the other forms of calls (XML and the like) are the library's."""
+
+
 class LibraryRenderer:
     """The proxy's protocol over one of the library's renderers."""
 
-    def __init__(self, renderer: Any, tokenizer: "LibraryTokenizer") -> None:
+    def __init__(self, renderer: Any, tokenizer: "LibraryTokenizer", form: ReplyForm | None) -> None:
+        """`form` is how replies are written, where our own reader knows it; else the library reads them, at their
+        end."""
         self._renderer = renderer
         self._tokenizer = tokenizer
+        self._form = form
         self._stops = tuple(int(token) for token in renderer.get_stop_token_ids())
+        self._opening = self.render([Message("user", ".")], None)
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -36,13 +46,13 @@ class LibraryRenderer:
 
     def render(self, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int]:
         """Ids of the whole conversation."""
-        specs = _tool_specs(tools)
-        return list(self._renderer.render_ids(as_template_dicts(messages), tools=specs, add_generation_prompt=True))
+        shown = as_template_dicts(self._tokenizer.masked(messages))
+        return list(self._renderer.render_ids(shown, tools=_tool_specs(tools), add_generation_prompt=True))
 
     def bridge(self, held: HeldTurn, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int] | None:
         """Ids after the held ones, or None where the library cannot promise them."""
         prompt, completion = list(held.prompt_ids[-TAIL_TOKENS:]), list(held.completion_ids)
-        new = as_template_dicts(messages[held.messages :])
+        new = as_template_dicts(self._tokenizer.masked(messages[held.messages :]))
         bridged = self._renderer.bridge_to_next_turn(prompt, completion, new, tools=_tool_specs(tools))
         if bridged is None:
             return None
@@ -51,22 +61,18 @@ class LibraryRenderer:
         return ids[count:] if ids[:count] == prompt + completion else None
 
     def parse(self, completion_ids: Sequence[int], tools: Sequence[Json] | None) -> Message:
-        """Text, thinking and tool calls; if any call is malformed, all of the text stays text."""
-        parsed = self._renderer.parse_response(list(completion_ids), tools=_tool_specs(tools))
-        reasoning = parsed.reasoning_content or None
-        if parsed.tool_calls and (not tools or any(call.status != "ok" for call in parsed.tool_calls)):
-            text = self._tokenizer.decode(list(completion_ids), skip_special_tokens=True)
-            return Message("assistant", text.rsplit(THINK_END, 1)[-1], reasoning=reasoning)
-        calls = tuple(_tool_call(number, call) for number, call in enumerate(parsed.tool_calls))
-        return Message("assistant", parsed.content, tool_calls=calls, reasoning=reasoning)
+        """Text, thinking and tool calls."""
+        return whole_reply(self.stream_parser(tools), completion_ids)
 
     def token_text(self, token_id: int) -> str:
         """One token as text."""
         return self._tokenizer.decode(token_id)
 
     def stream_parser(self, tools: Sequence[Json] | None) -> ReplyParser:
-        """Gives the turn at its end."""
-        return WholeReplyParser(lambda ids: self.parse(ids, tools))
+        """Thinking, text and calls as they are sampled, or at the end where the library reads them."""
+        if self._form is not None:
+            return reply_parser(self._tokenizer.tokenizer, self._form, bool(tools), self._stops)
+        return WholeReplyParser(lambda ids: self._parse_by_library(ids, tools))
 
     def encode(self, text: str) -> list[int]:
         """Ids of raw text."""
@@ -77,12 +83,23 @@ class LibraryRenderer:
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def text_parser(self) -> ReplyParser:
-        """Gives the text at its end."""
-        return WholeReplyParser(lambda ids: Message("assistant", self.decode(ids)))
+        """The text as it is sampled."""
+        return PlainTextParser(self._tokenizer.tokenizer.detokenizer())
 
     def tool_constraint(self, tools: Sequence[Json], parallel: bool) -> Json | None:
-        """None: the library does not describe the form of a call."""
-        return None
+        """What the form of calls says; None where the library alone knows it."""
+        return call_constraint(self._form.calls, tools, parallel) if self._form is not None else None
+
+    def _parse_by_library(self, completion_ids: Sequence[int], tools: Sequence[Json] | None) -> Message:
+        """If any call is malformed, all of the text stays text."""
+        specs = _tool_specs(tools)
+        parsed = self._renderer.parse_response(list(completion_ids), tools=specs, prompt_ids=self._opening)
+        reasoning = parsed.reasoning_content or None
+        if parsed.tool_calls and (not tools or any(call.status != "ok" for call in parsed.tool_calls)):
+            text = self._tokenizer.decode(list(completion_ids), skip_special_tokens=True)
+            return Message("assistant", text.rsplit(THINK_END, 1)[-1], reasoning=reasoning)
+        calls = tuple(_tool_call(number, call) for number, call in enumerate(parsed.tool_calls))
+        return Message("assistant", parsed.content, tool_calls=calls, reasoning=reasoning)
 
 
 class LibraryTokenizer:
@@ -92,21 +109,25 @@ class LibraryTokenizer:
         self.name_or_path = name_or_path
         self.unk_token_id = tokenizer.token_id(files.special_tokens.get("unk_token", ""))
         self.eos_token_id = tokenizer.token_id(files.special_tokens.get("eos_token", ""))
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
+
+    def masked(self, messages: Sequence[Message]) -> list[Message]:
+        """Messages in which no special token is one."""
+        return [self.tokenizer.masking.message(message) for message in messages]
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
-        """Ids of text in which special tokens count as such; none are added."""
-        return self._tokenizer.encode_template(text)
+        """Ids of text in which special tokens count as such, if not masked; none are added."""
+        return self.tokenizer.encode_template(text)
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False) -> str:
         """Text of ids."""
         ids = [token_ids] if isinstance(token_ids, int) else list(token_ids)
-        return self._tokenizer.decode(ids, keep_special_tokens=not skip_special_tokens)
+        return self.tokenizer.decode(ids, keep_special_tokens=not skip_special_tokens)
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
         """The id of a token or those of several; an unknown one gives the unknown token's id."""
         if isinstance(tokens, str):
-            found = self._tokenizer.token_id(tokens)
+            found = self.tokenizer.token_id(tokens)
             return self.unk_token_id if found is None else found
         return [self.convert_tokens_to_ids(token) for token in tokens]
 
@@ -133,7 +154,15 @@ def _build(tokenizer: LibraryTokenizer, family: str) -> LibraryRenderer:
         built = renderers.create_renderer(tokenizer, renderers.config_from_name(family))
     except (AssertionError, ValueError) as error:
         raise RendererError(f"{tokenizer.name_or_path} lacks what the family {family} needs: {error}") from error
-    return LibraryRenderer(built, tokenizer)
+    return LibraryRenderer(built, tokenizer, _form(built, tokenizer, family))
+
+
+def _form(renderer: Any, tokenizer: LibraryTokenizer, family: str) -> ReplyForm | None:
+    form = OWN_FORMS.get(family)
+    if form is None or form.thinking == "never":
+        return form
+    prompt = renderer.render_ids([{"role": "user", "content": "."}], add_generation_prompt=True)
+    return ReplyForm("opened" if opens_thinking(tokenizer.decode(list(prompt))) else form.thinking, form.calls)
 
 
 def _agrees(renderer: LibraryRenderer, files: TokenizerFiles) -> bool:

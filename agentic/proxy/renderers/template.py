@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..conversation import Json, Message, as_template_dicts
-from ..errors import InvalidRequest, RendererError
+from ..errors import RendererError
 from .base import HeldTurn, ReplyParser
 from .forms import call_constraint, form_of
 from .jinja import ChatTemplate
@@ -50,6 +50,7 @@ class TemplateRenderer:
 
     def render(self, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int]:
         """Ids of the whole conversation, each piece encoded on its own."""
+        messages, tools = self._masked(messages, tools)
         marked = self._marked(messages, tools, generate=True)
         real = self._template.text(as_template_dicts(messages), tools, generate=True)
         return self._encode(_pieces(marked, real, messages))
@@ -57,6 +58,7 @@ class TemplateRenderer:
     def bridge(self, held: HeldTurn, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int] | None:
         """Ids after the held ones, or None where the template does not merely append."""
         messages, count = window(messages, held.messages) if self._template.is_local else (messages, held.messages)
+        messages, tools = self._masked(messages, tools)
         before, through = messages[: count - 1], messages[:count]
         marked_held = self._marked(through, tools, generate=False)
         marked = self._marked(messages, tools, generate=True)
@@ -98,10 +100,13 @@ class TemplateRenderer:
         """A structural tag, or a JSON schema where calls are bare objects."""
         return call_constraint(self._form.calls, tools, parallel)
 
+    def _masked(
+        self, messages: Sequence[Message], tools: Sequence[Json] | None
+    ) -> tuple[list[Message], list[Json] | None]:
+        masking = self._tokenizer.masking
+        return [masking.message(message) for message in messages], masking.tools(list(tools) if tools else None)
+
     def _marked(self, messages: Sequence[Message], tools: Sequence[Json] | None, generate: bool) -> str:
-        for message in messages:
-            if OPEN in message.content or CLOSE in message.content:
-                raise InvalidRequest(f"a {message.role} message holds the noncharacter U+FDD0 or U+FDD1", "messages")
         marked = [replace(m, content=_marker(n)) if m.content else m for n, m in enumerate(messages)]
         return self._template.text(as_template_dicts(marked), tools, generate)
 

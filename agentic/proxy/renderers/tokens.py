@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import RendererError
 from .detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenizer, Vocabulary, is_byte_level
+from .masking import START, Masking
 
 SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -37,6 +38,7 @@ class TextTokenizer:
         self._vocabulary = Vocabulary(backend) if is_byte_level(backend) else None
         added = backend.get_added_tokens_decoder()
         self._special = {token_id: token.content for token_id, token in added.items() if token.special}
+        self.masking = Masking(self._special)
         pieces = self.encode_content("ab") + self.encode_content("cd e")
         if self.decode(pieces, keep_special_tokens=True) != "abcd e":
             raise RendererError(
@@ -45,12 +47,17 @@ class TextTokenizer:
             )
 
     def encode_template(self, text: str) -> list[int]:
-        """Ids of template text."""
-        return self._encode(text, as_text=False)
+        """Ids of template text, in which special tokens are such; those that are masked are text."""
+        if START not in text:
+            return self._encode(text, as_text=False)
+        ids: list[int] = []
+        for part, token_id in self.masking.parts(text):
+            ids += self._encode(part, as_text=True) if token_id is None else [token_id]
+        return ids
 
     def encode_content(self, text: str) -> list[int]:
-        """Ids of message text."""
-        return self._encode(text, as_text=True)
+        """Ids of message text, masked or not."""
+        return self._encode(self.masking.resolved(text), as_text=True)
 
     def decode(self, ids: Sequence[int], keep_special_tokens: bool = False) -> str:
         """Text, without special tokens unless they are to be kept."""
