@@ -68,17 +68,18 @@ class MessagesWriter:
             self._blank += text
             return
         text, self._blank = self._blank + text, ""
-        yield from self._grow("text", {"type": "text_delta", "text": text})
+        yield from self._open_block("text", {"type": "text", "text": ""})
+        yield self._delta({"type": "text_delta", "text": text})
 
     def _reasoning(self, text: str) -> Iterator[str]:
         self._thinking += text
-        shown = "" if self._request.seals_thinking else text
-        yield from self._grow("thinking", {"type": "thinking_delta", "thinking": shown})
+        yield from self._open_block("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+        if not self._request.seals_thinking:
+            yield self._delta({"type": "thinking_delta", "thinking": text})
 
-    def _grow(self, kind: str, delta: Json) -> Iterator[str]:
+    def _open_block(self, kind: str, block: Json) -> Iterator[str]:
         if self._open != kind:
-            yield from self._start(kind, {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {}))
-        yield self._delta(delta)
+            yield from self._start(kind, block)
 
     def _call(self, delta: CallStart) -> Iterator[str]:
         self._blank = ""
