@@ -77,6 +77,10 @@ class Retries:
         await asyncio.sleep(wait)
 
 
+TLS_END_SECONDS = 0.1
+"""aiohttp does not wait for the ends of its TLS connections; the event loop should outlive them."""
+
+
 class Transport:
     """The way to one API server, for one account."""
 
@@ -146,8 +150,9 @@ class Transport:
             return response.status, response.headers, await response.text(errors="replace")
 
     async def close(self) -> None:
-        if self._session is not None:
+        if self._session is not None and not self._session.closed:
             await self._session.close()
+            await asyncio.sleep(TLS_END_SECONDS)
 
 
 def _keepalive_socket(address: Any) -> socket.socket:
