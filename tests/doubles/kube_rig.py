@@ -6,12 +6,11 @@ async with memory_rig("kruise") as rig:
 """
 
 import os
-import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -117,40 +116,66 @@ async def play_controller(
     return None
 
 
+@dataclass(frozen=True)
+class Space:
+    """A namespace of the real cluster, and an account that has the rights of `sandbox_rules` there and no other."""
+
+    namespace: str
+    account: Path
+    admin: Path
+    """Kubeconfigs."""
+
+
+class Spaces:
+    """One for each kind of provider, made when it is asked for. A context; leaving it deletes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[str, Space] = {}
+
+    def __enter__(self) -> "Spaces":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for space in self._made.values():
+            self._access.kubectl("delete", "namespace", space.namespace, "--wait=false")
+
+    @cached_property
+    def _access(self) -> ClusterAccess:
+        """The cluster, with the schemas of the sandbox controllers."""
+        if HOST_VARIABLE not in os.environ:
+            pytest.exit("tests of the cluster run inside its network: make test-cluster", returncode=78)
+        access = ClusterAccess(Layout.of_this_machine())
+        files = [path for path in sorted(CRDS.glob("*.yaml")) if path.stem.partition(".")[2].endswith(SANDBOX_GROUPS)]
+        chosen = [word for path in files for word in ("-f", str(path))]
+        access.kubectl("apply", "--server-side", "--force-conflicts", *chosen)
+        access.kubectl("wait", "--for=condition=Established", "--timeout=60s", *chosen)
+        return access
+
+    def of(self, kind: str) -> Space:
+        if kind not in self._made:
+            namespace = f"sandboxes-{uuid.uuid4().hex[:8]}"
+            self._access.kubectl("create", "namespace", namespace)
+            wait = ("--for=create", "serviceaccount/default", "--timeout=30s")
+            self._access.kubectl("wait", f"--namespace={namespace}", *wait)
+            path = self._folder / f"{kind}.kubeconfig"
+            self._access.make_account("sandboxes", namespace, sandbox_rules(kube_settings(kind)), path)
+            self._made[kind] = Space(namespace, path, self._access.kubeconfig)
+        return self._made[kind]
+
+
 @asynccontextmanager
-async def cluster_rig(kind: str, *, kubelet: bool = True, **changes: Any) -> AsyncIterator[Rig]:
-    """On the real API server, as an account that has the rights of `sandbox_rules` and no other. With `kubelet` pods
-    run on its node; without, kwok plays them on fake nodes."""
-    access = cluster_access()
-    namespace = f"sandboxes-{uuid.uuid4().hex[:8]}"
-    access.kubectl("create", "namespace", namespace)
-    access.kubectl("wait", f"--namespace={namespace}", "--for=create", "serviceaccount/default", "--timeout=30s")
-    try:
-        async with AsyncExitStack() as stack:
-            settings = kube_settings(kind, **changes)
-            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "kubeconfig"
-            access.make_account("sandboxes", namespace, sandbox_rules(settings), path)
+async def cluster_rig(kind: str, space: Space, *, kubelet: bool = True, **changes: Any) -> AsyncIterator[Rig]:
+    """On the real API server. With `kubelet` pods run on its node; without, kwok plays them on fake nodes."""
+    async with AsyncExitStack() as stack:
 
-            def connect(client: KubeClientSettings = CLIENT) -> KubeClient:
-                return KubeClient(LoadedCredentials(path), client, namespace=namespace)
+        def connect(client: KubeClientSettings = CLIENT) -> KubeClient:
+            return KubeClient(LoadedCredentials(space.account), client, namespace=space.namespace)
 
-            admin = KubeClient(LoadedCredentials(access.kubeconfig), CLIENT, namespace=namespace)
-            await stack.enter_async_context(admin)
-            controller = await play_controller(stack, kind, admin, kubelet=not kubelet)
-            rig = Rig(settings, make_provider(settings, connect), connect, admin, controller=controller)
-            yield rig
-            await rig.provider.close()
-    finally:
-        access.kubectl("delete", "namespace", namespace, "--wait=false")
-
-
-def cluster_access() -> ClusterAccess:
-    """The cluster for tests, with the schemas of the sandbox controllers."""
-    if HOST_VARIABLE not in os.environ:
-        pytest.exit("tests of the cluster run inside its network: make test-cluster", returncode=78)
-    access = ClusterAccess(Layout.of_this_machine())
-    files = [path for path in sorted(CRDS.glob("*.yaml")) if path.stem.partition(".")[2].endswith(SANDBOX_GROUPS)]
-    chosen = [word for path in files for word in ("-f", str(path))]
-    access.kubectl("apply", "--server-side", "--force-conflicts", *chosen)
-    access.kubectl("wait", "--for=condition=Established", "--timeout=60s", *chosen)
-    return access
+        admin = KubeClient(LoadedCredentials(space.admin), CLIENT, namespace=space.namespace)
+        await stack.enter_async_context(admin)
+        controller = await play_controller(stack, kind, admin, kubelet=not kubelet)
+        settings = kube_settings(kind, **changes)
+        rig = Rig(settings, make_provider(settings, connect), connect, admin, controller=controller)
+        yield rig
+        await rig.provider.close()

@@ -1,11 +1,12 @@
 """Stores and providers over temporary folders."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from kube_rig import Spaces
 
 from agentic.sandbox.base import SandboxSpec
 from agentic.sandbox.local.bubblewrap import BubblewrapProvider
@@ -14,6 +15,13 @@ from agentic.sandbox.rootfs import RootfsStore
 from agentic.sandbox.settings import BubblewrapSandbox
 
 MakeSpec = Callable[..., SandboxSpec]
+
+
+@pytest.fixture(scope="session")
+def spaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spaces]:
+    """Namespaces and accounts of the real cluster; for tests marked `cluster`."""
+    with Spaces(tmp_path_factory.mktemp("spaces")) as spaces:
+        yield spaces
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,12 @@ LOCAL = ["memory", "bubblewrap", "bubblewrap-no-limits", "unsafe-process", "podm
 async def started(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[SandboxProvider, Sandbox]]:
-    name = request.node.name.translate(str.maketrans("[", "-", "]"))[:60]
+    name = f"{request.node.name.translate(str.maketrans('[', '-', ']'))[:50]}-{uuid.uuid4().hex[:6]}"
     kind = request.param.removesuffix("-on-cluster")
     if kind in KINDS:
-        make_rig = cluster_rig if request.param.endswith("-on-cluster") else memory_rig
-        async with make_rig(kind, output_limit_bytes=OUTPUT_LIMIT_BYTES) as rig:
+        space = request.getfixturevalue("spaces").of(kind) if kind != request.param else None
+        limit = {"output_limit_bytes": OUTPUT_LIMIT_BYTES}
+        async with cluster_rig(kind, space, **limit) if space else memory_rig(kind, **limit) as rig:
             yield rig.provider, await rig.provider.acquire(rig.spec(name, run_id=RUN_ID, **SPEC))
         return
     settings = make_settings("unsafe-process" if request.param == "memory" else request.param)
