@@ -178,6 +178,18 @@ def _prepare_kube_proxy(machine: Machine) -> None:
     machine.kubectl("apply", "-f", "-", stdin=f"# YAML\n{json.dumps(binding)}")
 
 
+def _kube_router(machine: Machine) -> Sequence[str]:
+    return (
+        str(machine.tools.path("kube-router")),
+        f"--kubeconfig={machine.layout.kubeconfig(pki.ADMIN)}",
+        f"--hostname-override={machine.layout.node}",
+        "--run-firewall=true",  # network policies only: the bridge routes, kube-proxy serves services
+        "--run-router=false",
+        "--run-service-proxy=false",
+        f"--service-cluster-ip-range={machine.layout.service_network}",
+    )
+
+
 def _kwok(machine: Machine) -> Sequence[str]:
     return (
         str(machine.tools.path("kwok")),
@@ -243,5 +255,6 @@ COMPONENTS: tuple[Component, ...] = (
         tools=("kube-proxy",),
         prepare=_prepare_kube_proxy,
     ),
+    Component("kube-router", _kube_router, _get("http://127.0.0.1:20244/healthz"), tools=("kube-router",)),
     Component("kwok", _kwok, _get("http://127.0.0.1:10247/healthz"), tools=("kwok",), prepare=_prepare_kwok),
 )

@@ -17,6 +17,7 @@ PROGRAMS = {
     "/usr/lib/cni/host-local": "containernetworking-plugins",
     "iptables": "iptables",
     "conntrack": "conntrack",
+    "ipset": "ipset",
     "openssl": "openssl",
     "ip": "iproute2",
     "sysctl": "procps",

@@ -33,7 +33,9 @@ def _furnish(layout: Layout) -> None:
         f"|link set {BRIDGE} up|route add default dev {BRIDGE}"
     ).split("|"):
         _run("ip", "-n", layout.name, *words.split())
-    _run("nsenter", f"--net={layout.network_namespace}", "--", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+    # The second lets iptables, and with it network policies, see packets between two pods of one bridge.
+    for setting in ("net.ipv4.ip_forward=1", "net.bridge.bridge-nf-call-iptables=1"):
+        _run("nsenter", f"--net={layout.network_namespace}", "--", "sysctl", "-qw", setting)
 
 
 def remove(layout: Layout) -> None:

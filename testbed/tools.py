@@ -63,6 +63,7 @@ TOOLS = {
         Tool(
             "kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", files_from="sigs.k8s.io/kwok", files_folder="kustomize/stage"
         ),
+        Tool("kube-router", "kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
     )
 }
 """Name → program; in build order, since later ones share packages with earlier ones."""

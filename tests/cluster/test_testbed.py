@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -68,23 +69,64 @@ def test_a_pod_over_its_memory_limit_is_killed_and_says_so(
     assert status["containerStatuses"][0]["state"]["terminated"]["reason"] == "OOMKilled"
 
 
+REACHES = """
+import socket, sys
+def reaches(address):
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 2).close()
+    except OSError:
+        return False
+    return True
+print(*map(reaches, sys.argv[1:]))
+"""
+
+
 def test_a_pod_reaches_a_server_of_the_test_and_the_api_server_and_nothing_else(
     cluster: ClusterAccess, namespace: str, run_pod: Callable[..., str]
 ) -> None:
     with socket.create_server((cluster.host, 0)) as server:
-        script = (
-            "import socket, sys\n"
-            "def reaches(host, port):\n"
-            "    try:\n"
-            "        socket.create_connection((host, int(port)), 1).close()\n"
-            "    except OSError:\n"
-            "        return False\n"
-            "    return True\n"
-            "print([reaches(*address.split(':')) for address in sys.argv[1:]])\n"
-        )
         addresses = [f"{cluster.host}:{server.getsockname()[1]}", "10.96.0.1:443", "192.0.2.1:80"]
-        run_pod(make_pod("caller", "python3", "-c", script, *addresses), until="jsonpath={.status.phase}=Succeeded")
-    assert cluster.kubectl("logs", f"--namespace={namespace}", "caller") == "[True, True, False]\n"
+        run_pod(make_pod("caller", "python3", "-c", REACHES, *addresses), until="jsonpath={.status.phase}=Succeeded")
+    assert cluster.kubectl("logs", f"--namespace={namespace}", "caller") == "True True False\n"
+
+
+def test_a_network_policy_leaves_a_pod_the_one_port_that_it_names(
+    cluster: ClusterAccess, namespace: str, run_pod: Callable[..., str]
+) -> None:
+    server = make_pod("server", "python3", "-m", "http.server", "8000")
+    server["metadata"]["labels"] = {"role": "proxy"}
+    address = cluster.get("pod", run_pod(server), f"--namespace={namespace}")["status"]["podIP"]
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "proxy-only", "namespace": namespace},
+        "spec": {
+            "podSelector": {"matchLabels": {"role": "sandbox"}},
+            "policyTypes": ["Ingress", "Egress"],
+            "egress": [
+                {
+                    "to": [{"podSelector": {"matchLabels": {"role": "proxy"}}}],
+                    "ports": [{"protocol": "TCP", "port": 8000}],
+                }
+            ],
+        },
+    }
+    cluster.apply(policy)
+    sandbox = make_pod("sandbox")
+    sandbox["metadata"]["labels"] = {"role": "sandbox"}
+    run_pod(sandbox)
+
+    def asks() -> str:
+        with socket.create_server((cluster.host, 0)) as other:
+            addresses = [f"{address}:8000", f"{cluster.host}:{other.getsockname()[1]}", "10.96.0.1:443"]
+            into = ("exec", f"--namespace={namespace}", "sandbox", "--", "python3", "-c", REACHES)
+            return cluster.kubectl(*into, *addresses)
+
+    deadline = time.monotonic() + 20
+    while asks() != "True False False\n" and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert asks() == "True False False\n"
 
 
 def test_an_account_may_do_what_its_role_says_and_nothing_else(
