@@ -169,7 +169,8 @@ class AgentPlane:
         try:
             return await handler(request)
         except ConnectionError:
-            raise  # nobody is left to answer
+            logger.info("session %s: its client is gone", request.match_info.get("session", "-"))
+            return web.Response(status=499)  # nobody gets it; raising would be logged as our failure
         except Exception as error:  # noqa: BLE001 - an agent gets an answer whatever broke; it is logged
             self._metrics.requests_refused += 1
             return refusal_response(refusal_of(error, request), self._dialect_of(request).error_body)
