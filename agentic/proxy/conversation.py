@@ -203,13 +203,19 @@ def arguments_value(arguments: str) -> Any:
     return value if isinstance(value, dict) else arguments
 
 
+def whole_text(text: str) -> str:
+    """The text with U+FFFD for every half of a surrogate pair, which neither UTF-8 nor a tokenizer can take."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def _arguments_identity(arguments: str) -> str:
     """Arguments as they compare: whatever the order, the spacing, and how a client's language writes numbers."""
     try:
         value = json.loads(arguments, parse_float=_number, parse_int=_number)
-        return json.dumps(value if isinstance(value, dict) else arguments, sort_keys=True)
+        text = json.dumps(value if isinstance(value, dict) else arguments, sort_keys=True, ensure_ascii=False)
     except (ValueError, RecursionError):
-        return json.dumps(arguments)
+        text = json.dumps(arguments, ensure_ascii=False)
+    return whole_text(text)
 
 
 def _number(text: str) -> float | int:

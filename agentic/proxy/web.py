@@ -14,11 +14,11 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from .dialects import Dialect, make_dialects
+from .dialects.wire import write_json
 from .errors import BodyTooLarge, HttpRefused, InternalFailure, RequestRefused, Unauthorized, WorkerUnavailable
 from .events import Opened
 from .gateway import Gateway
@@ -213,7 +213,7 @@ def arrival(http: web.Request, dialect: str, body: bytes) -> Arrival:
 
 def json_response(value: Any, status: int = 200) -> web.Response:
     """A value as JSON."""
-    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+    return web.Response(body=write_json(value).encode(), status=status, content_type="application/json")
 
 
 def refusal_of(error: Exception, http: web.Request) -> RequestRefused:

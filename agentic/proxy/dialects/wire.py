@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..conversation import Json
+from ..conversation import Json, whole_text
 from ..errors import InvalidRequest
 
 MAX_DEPTH = 128
@@ -61,11 +61,6 @@ def read_arguments(text: str) -> Any:
         return _whole_characters(json.loads(text, parse_constant=_refuse_constant))
     except (ValueError, RecursionError):
         return None
-
-
-def whole_text(text: str) -> str:
-    """The text with U+FFFD for every half of a surrogate pair."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _read_cut_characters(body: bytes, problem: str) -> Any:

@@ -24,11 +24,13 @@ def reply_body(request: ChatRequest, reply: CallReply, token_text: TokenText) ->
     }
     if not calls:
         del message["tool_calls"]
-    logprobs = {"content": token_logprobs(reply.completion_ids, reply.logprobs, token_text)}
+    logprobs: Json | None = None
+    if request.logprobs:
+        logprobs = {"content": token_logprobs(reply.completion_ids, reply.logprobs, token_text)}
     choice = {
         "index": 0,
         "message": message,
-        "logprobs": logprobs if request.logprobs else None,
+        "logprobs": logprobs,
         "finish_reason": finish_reason(reply),
         "stop_reason": reply.stop_reason,
         "token_ids": list(reply.completion_ids) if ids else None,

@@ -1,8 +1,9 @@
 """Anthropic messages on the way out: the whole reply."""
 
-from ...conversation import Json, ToolCall, arguments_value
+from ...conversation import Json, ToolCall
 from ..base import CallReply, tool_call_id
 from ..content import seal_thinking
+from ..wire import read_arguments
 from .request import RAW_INPUT, MessagesRequest
 
 CALL_ID_PREFIX = "toolu_"
@@ -41,12 +42,12 @@ def message_head(reply_id: str, model: str, content: list[Json]) -> Json:
 
 def call_block(call: ToolCall, reply_id: str, index: int) -> Json:
     """One tool call; arguments that are no JSON object are wrapped, to be unwrapped when they come back."""
-    value = arguments_value(call.arguments or "{}")
+    value = read_arguments(call.arguments or "{}")
     return {
         "type": "tool_use",
         "id": tool_call_id(CALL_ID_PREFIX, reply_id, index),
         "name": call.name,
-        "input": value if isinstance(value, dict) else {RAW_INPUT: value},
+        "input": value if isinstance(value, dict) else {RAW_INPUT: call.arguments},
     }
 
 

@@ -21,6 +21,7 @@ def key_of(arguments: str) -> str:
         ('{"a": 12345678901234567890}', '{"a":12345678901234567000}'),
         ('{"a": 1, "a": 2}', '{"a":2}'),
         ('{"a": "\\u00e9"}', '{"a":"é"}'),
+        ('{"a": "cut \\ud83d"}', '{"a":"cut \ufffd"}'),
     ],
 )
 def test_javascript_writes_the_same_arguments(written: str, again: str) -> None:
