@@ -157,16 +157,32 @@ async def test_a_chain_of_responses_has_its_own_instructions_each_time(folder: P
     assert ("new rules" in second, "old rules" in second, "one" in second) == (True, False, True)
 
 
+HALF = '<tool_call>\n{"name": "run", "arguments": {"cmd": "\\ud83d"}}\n</tool_call>'
+
+
 @pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_a_model_may_write_half_a_character(folder: Path, path: str, streamed: bool) -> None:
-    call = '<tool_call>\n{"name": "run", "arguments": {"cmd": "\\ud83d"}}\n</tool_call>'
-    async with running(folder, [says(call)]) as rig:
+async def test_a_model_may_write_half_a_character(folder: Path, path: str) -> None:
+    async with running(folder, [says(HALF), says("done")]) as rig:
         handle = await rig.server.open(roomy())
-        body = BODIES[path](ASKED) | {"stream": streamed}
+        body = BODIES[path](ASKED)
+        _, answer = await post(rig, handle, path, body)
+        status, _ = await post(rig, handle, path, given_back(path, body, answer, "ok"))
+        assert status == 200
+        assert HALF in text_of(rig.engine.received[1].prompt_ids)
+        sealed = await rig.server.seal("rollout-1")
+    assert (len(sealed.trajectories), sealed.complete) == (1, True)
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_model_may_write_half_a_character_into_a_stream(folder: Path, path: str) -> None:
+    async with running(folder, [says(HALF)]) as rig:
+        handle = await rig.server.open(roomy())
+        body = BODIES[path](ASKED) | {"stream": True}
         async with rig.http.post(handle.base_url + path, json=body, headers={"x-api-key": handle.api_key}) as response:
-            assert response.status == 200
-            assert "run" in await response.text()
+            text = await response.text()
+        assert (response.status, "run" in text, '"error":{' in text) == (200, True, False)
+        sealed = await rig.server.seal("rollout-1")
+    assert sealed.complete
 
 
 @pytest.mark.parametrize(
