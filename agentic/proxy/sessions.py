@@ -22,7 +22,7 @@ from .settings import ProxySettings
 
 logger = logging.getLogger(__name__)
 
-SWEEP_SECONDS = 5.0
+SWEEP_SECONDS = 1.0
 """How often what is due is looked for, at least; more often where the settings' times are short."""
 
 

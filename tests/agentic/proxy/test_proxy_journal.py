@@ -7,13 +7,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from proxy_rig import TOKENIZER, Answer, a_spec, ids_of, running, user
+from proxy_rig import TOKENIZER, Answer, a_spec, ids_of, running, says, user
 
-from agentic.proxy import FileJournal, Journal, MemoryJournal
+from agentic.proxy import FileJournal, Journal, MemoryJournal, ScriptedReply, SealedSession
 from agentic.proxy.errors import JournalError
 from agentic.proxy.events import Committed, Delivered, Event, Opened, Started
 from agentic.proxy.journal import decode_records, encode_record
@@ -199,6 +200,93 @@ async def test_what_was_sampled_but_could_not_be_written_is_never_answered_and_k
         sealed = await rig.server.seal("rollout-1")
     assert (sealed.complete, sealed.cut) == (True, {"journal": 1})
     assert 0 < sealed.sampled_tokens == sealed.undelivered_tokens
+
+
+async def test_a_call_that_the_end_of_the_process_cut_failed_and_its_retry_samples_anew(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    journal = FileJournal(tmp_path, fsync=False)
+    started = Started(call=0, body_digest="b", idempotency_key=None, overridden=(), at=2.0)
+    await journal.append("rollout-1", [Opened(spec=a_spec(), at=1.0), started])
+    async with running(tiny_folder, journal_directory=tmp_path) as rig:
+        (info,) = await rig.server.list()
+        assert (info.calls, info.running) == (1, 0)
+        assert (await rig.ask(await rig.server.open(a_spec()), [user("hi")])).status == 200
+        sealed = await rig.server.seal("rollout-1")
+    assert (sealed.complete, sealed.calls, sealed.cut) == (True, 2, {"restart": 1})
+
+
+async def test_the_intent_of_a_call_is_written_before_the_engine_is_asked(tiny_folder: Path, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def script(*_: Any) -> ScriptedReply:
+        events, _whole = decode_records((tmp_path / "rollout-1.journal").read_bytes())
+        seen.extend(event.kind for event in events)
+        return says("ok")
+
+    async with running(tiny_folder, script, journal_directory=tmp_path) as rig:
+        await rig.ask(await rig.server.open(a_spec()), [user("hi")])
+    assert seen == ["opened", "started"]
+
+
+FILL = """
+import asyncio, json, resource, sys
+sys.path[:0] = sys.argv[3:]
+from pathlib import Path
+from proxy_rig import a_spec, running, user
+async def main():
+    folder = Path(sys.argv[2])
+    async with running(Path(sys.argv[1]), journal_directory=folder, journal_fsync=True) as rig:
+        handle = await rig.server.open(a_spec())
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
+        answers = [await rig.ask(handle, [user(f"question {n}")]) for n in range(12)]
+        statuses = [answer.status for answer in answers]
+        texts = [answer.text for answer in answers if answer.status == 200]
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        texts.append((await rig.ask(handle, [user("after")])).text)
+        print(json.dumps({"statuses": statuses, "texts": texts}), flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+async def test_on_a_full_disk_calls_fail_cleanly_and_nothing_answered_is_lost(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "journal"
+    here = Path(__file__).parents[3]
+    arguments = [str(tiny_folder), str(folder), str(here), str(here / "tests" / "doubles")]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FILL, *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    told = json.loads(await process.stdout.readline())
+    process.kill()
+    await process.wait()
+    assert told["statuses"][0] == 200
+    assert set(told["statuses"]) == {200, 503}
+    async with running(tiny_folder, journal_directory=folder) as rig:
+        sealed = await rig.server.seal("rollout-1")
+    assert sealed.complete
+    assert _trained(sealed) == sorted(told["texts"])
+
+
+def _trained(sealed: SealedSession) -> list[str]:
+    texts = []
+    for trajectory in sealed.trajectories:
+        pairs = zip(trajectory.response_ids, trajectory.response_mask, strict=True)
+        texts.append(str(TOKENIZER.decode([token for token, mask in pairs if mask])))
+    return sorted(text for text in texts if text)
+
+
+async def test_records_of_many_sessions_reach_the_disk_together(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path, fsync=True)
+    names = [f"s{n}" for n in range(100)]
+    await asyncio.gather(*(journal.append(name, EVENTS[:2]) for name in names))
+    await asyncio.gather(*(journal.append(name, EVENTS[2:]) for name in names))
+    for name in names:
+        assert await journal.read(name) == EVENTS
 
 
 SERVE = """
