@@ -27,6 +27,9 @@ prints one line of JSON with agent_url, control_url and, unless {CONTROL_KEY_VAR
   curl -H "Authorization: Bearer $KEY" $CONTROL_URL/sessions -d '{{"session_id": "r1", "sampling": {{"temperature": 1,
       "max_tokens": 256}}, "max_prompt_tokens": 1024, "max_response_tokens": 4096, "max_calls": 30}}'
 gives the base URL and key for an agent, and POST $CONTROL_URL/sessions/r1/seal what was captured.
+
+  python -m agentic.proxy export --help
+says how to get sealed sessions out of a journal, as arrays, parquet or text.
 """
 
 
@@ -100,6 +103,10 @@ def make_server(options: argparse.Namespace, control_key: str | None) -> ProxySe
 
 def main() -> int:
     """Run; 78 for bad input, as the project's steps do."""
+    if sys.argv[1:2] == ["export"]:
+        from .export import main as export
+
+        return export(sys.argv[2:])
     options = parse_arguments(sys.argv[1:])
     try:
         run(serve(options))
