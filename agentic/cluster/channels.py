@@ -64,7 +64,12 @@ class ExecChannels:
         self._socket = socket
         self._what = what
         self._is_sending = False
-        self._pings = asyncio.create_task(self._ping(ping_seconds))
+        self._ping_seconds = ping_seconds
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = self._loop.time()
+        self._is_silent = False
+        self._timer = self._loop.call_later(ping_seconds, self._ping)
+        self._pings = set[asyncio.Task[None]]()
 
     async def send(self, data: bytes | memoryview) -> None:
         """Some standard input; returns when the connection has taken it."""
@@ -88,22 +93,21 @@ class ExecChannels:
     async def receive(self) -> Output | ExecStatus:
         """The next output, or the end. Raises ExecStreamLostError."""
         while True:
-            try:
-                message = await self._socket.receive(timeout=SILENCE_SECONDS)
-            except TimeoutError:
-                if self._is_sending:
-                    continue
-                raise ExecStreamLostError(f"{self._what}: no sign of life for {SILENCE_SECONDS:.0f} s") from None
+            message = await self._socket.receive()
+            self._heard_at = self._loop.time()
             if message.type is WSMsgType.BINARY:
                 if len(message.data) > 1:
                     return self._read(message.data)
             elif message.type is WSMsgType.PING:
                 await self._socket.pong(message.data)
             elif message.type is not WSMsgType.PONG:
-                raise ExecStreamLostError(
-                    f"{self._what}: the stream broke before the command's end was known "
-                    f"(code {self._socket.close_code}, {one_line(str(message.extra or message.data or 'no reason'))})"
-                )
+                raise ExecStreamLostError(f"{self._what}: {self._why_broken(message)}")
+
+    def _why_broken(self, message: aiohttp.WSMessage) -> str:
+        if self._is_silent:
+            return f"no sign of life for {SILENCE_SECONDS:.0f} s"
+        said = one_line(str(message.extra or message.data or "no reason"))
+        return f"the stream broke before the command's end was known (code {self._socket.close_code}, {said})"
 
     def _read(self, data: bytes) -> Output | ExecStatus:
         if data[0] == Channel.STATUS:
@@ -112,16 +116,27 @@ class ExecChannels:
             raise ExecStreamLostError(f"{self._what}: a message on channel {data[0]}, which was not asked for")
         return Output(Channel(data[0]), data[1:])
 
-    async def _ping(self, seconds: float) -> None:
+    def _ping(self) -> None:
+        """Now and then; a timer costs a short command nothing, unlike a task."""
+        if self._is_sending:
+            self._heard_at = self._loop.time()
+        else:
+            self._is_silent = self._loop.time() - self._heard_at > SILENCE_SECONDS
+            task = asyncio.create_task(self._give_up() if self._is_silent else self._send_ping())
+            self._pings.add(task)
+            task.add_done_callback(self._pings.discard)
+        self._timer = self._loop.call_later(self._ping_seconds, self._ping)
+
+    async def _send_ping(self) -> None:
         with contextlib.suppress(aiohttp.ClientError, ConnectionError):
-            while True:
-                await asyncio.sleep(seconds)
-                if not self._is_sending:
-                    await self._socket.ping()
+            await self._socket.ping()
+
+    async def _give_up(self) -> None:
+        await self._socket.close()
 
     async def close(self) -> None:
         """Let go of the stream; a command that still runs goes on. May be repeated."""
-        self._pings.cancel()
+        self._timer.cancel()
         await self._socket.close()
 
 

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from agentic.cluster.api import KubeApi
@@ -20,8 +19,8 @@ from agentic.cluster.channels import Channel, ExecChannels, ExecStatus
 from agentic.cluster.errors import ApiUnavailableError, ExecStreamLostError, InvalidObjectError, NotFoundError, one_line
 from agentic.sandbox.base import TIMEOUT_EXIT_CODE, ExecResult
 from agentic.sandbox.errors import SandboxLostError
-from agentic.sandbox.kube.execution import ExecRequest, Sink
-from agentic.sandbox.kube.wrapper import END_ALL, KILL, Marked, WrappedCommand, wrap
+from agentic.sandbox.kube.execution import ExecRequest
+from agentic.sandbox.kube.wrapper import END_ALL, KILL, STILL_THERE, Marked, WrappedCommand, wrap
 from agentic.sandbox.local.spawner.output import Capture
 
 KILL_SECONDS = 15.0
@@ -51,13 +50,33 @@ class PodTarget:
 class Running:
     """What is known of a command under way."""
 
+    request: ExecRequest
     wrapped: WrappedCommand
     stdout: Marked
     stderr: Marked
     kept_stdout: Capture
     kept_stderr: Capture
-    sink: Sink | None
+    connected: "asyncio.Future[None]"
+    """Failed when the command was never started."""
+    ended: "asyncio.Future[None]"
+    """Failed when its end will not be known."""
     status: ExecStatus | None = None
+
+    def take_over(self, attending: "asyncio.Task[None]") -> None:
+        """Tell whoever waits for the command what ended its stream."""
+        future = self.ended if self.connected.done() else self.connected
+        if attending.cancelled():
+            future.cancel()
+        elif (error := attending.exception()) is not None and not future.done():
+            future.set_exception(error)
+
+    def take_over_source(self, feeding: "asyncio.Task[None]") -> None:
+        """A source of input that fails fails the command. A stream that broke is found out by reading as well, unless
+        the command has ended without reading all of its input."""
+        if not feeding.cancelled() and not self.ended.done():
+            error = feeding.exception()
+            if error is not None and not isinstance(error, ExecStreamLostError):
+                self.ended.set_exception(error)
 
     @property
     def session(self) -> str:
@@ -84,23 +103,52 @@ class PodExec:
     api: KubeApi
     target: PodTarget
     _born: str = ""
-    _leftovers: deque[asyncio.Task[None]] = field(default_factory=deque)
+    _attending: "deque[asyncio.Task[None]]" = field(default_factory=deque)
+    """One for each stream that is open."""
+    _probing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Ending all commands would end a probe as well."""
 
     async def run(self, request: ExecRequest) -> ExecResult:
-        wrapped, limit = wrap(request), request.output_limit_bytes
-        running = Running(
-            wrapped, Marked(wrapped.mark), Marked(wrapped.mark), Capture(limit), Capture(limit), request.sink
-        )
+        running = make_running(request)
+        attending = asyncio.create_task(self._attend(running))
+        attending.add_done_callback(running.take_over)
         try:
-            async with AsyncExitStack() as stack:
-                channels = await stack.enter_async_context(self._start(wrapped))
-                timed_out = await self._follow(channels, request, running)
-                self._drain_later(stack.pop_all(), channels, running)
+            await running.connected
+            timed_out = await self._until_end(running)
         except GONE as error:
             await self._kill_quietly(running)
             raise SandboxLostError(f"{self.target} is lost: {error}") from error
-        await self._check_identity(running)
+        except BaseException:
+            attending.cancel()
+            if running.connected.done():
+                await asyncio.shield(self._kill_quietly(running))
+            raise
+        self._keep(attending)
+        self._check_identity(running)
         return await self._result(running, timed_out)
+
+    async def _until_end(self, running: Running) -> bool:
+        """Whether time ran out before the end."""
+        try:
+            async with asyncio.timeout(running.request.timeout_seconds):
+                await running.ended
+            return False
+        except TimeoutError:
+            await self._kill(running)
+            await asyncio.wait({running.ended}, timeout=1.0)
+            return True
+
+    async def _attend(self, running: Running) -> None:
+        """The command's stream from its opening until nobody inside holds it any more."""
+        async with self._start(running.wrapped) as channels, _Feeding(channels, running):
+            running.connected.set_result(None)
+            await self._read(channels, running)
+            if not running.ended.done():
+                running.ended.set_result(None)
+            with contextlib.suppress(ExecStreamLostError):
+                while running.status is None:
+                    message = await channels.receive()
+                    running.status = message if isinstance(message, ExecStatus) else None
 
     def _start(self, wrapped: WrappedCommand) -> "contextlib.AbstractAsyncContextManager[ExecChannels]":
         return self.api.exec(
@@ -111,46 +159,8 @@ class PodExec:
             has_stdin=wrapped.has_stdin,
         )
 
-    async def _follow(self, channels: ExecChannels, request: ExecRequest, running: Running) -> bool:
-        """Until the end is known; whether time ran out before."""
-        feeding = asyncio.create_task(self._feed(channels, request, running.wrapped))
-        reading = asyncio.create_task(self._read(channels, running))
-        try:
-            async with asyncio.timeout(request.timeout_seconds):
-                await asyncio.wait({reading, feeding}, return_when=asyncio.FIRST_EXCEPTION)
-                if feeding.done() and not reading.done():
-                    feeding.result()
-                await reading
-            return False
-        except TimeoutError:
-            await self._kill(running)
-            await asyncio.wait({reading}, timeout=1.0)
-            return True
-        except ExecStreamLostError:
-            raise
-        except BaseException:
-            await asyncio.shield(self._kill_quietly(running))
-            raise
-        finally:
-            for task in (feeding, reading):
-                task.cancel()
-            await asyncio.gather(feeding, reading, return_exceptions=True)
-
-    async def _feed(self, channels: ExecChannels, request: ExecRequest, wrapped: WrappedCommand) -> None:
-        if not wrapped.has_stdin:
-            return
-        await channels.send(wrapped.header(not channels.can_close_stdin))
-        if channels.can_close_stdin:
-            async for chunk in _chunks(request.stdin):
-                await channels.send(chunk)
-            await channels.close_stdin()
-            return
-        async for frame in _frames(_chunks(request.stdin)):
-            await channels.send(b"%d\n" % len(frame))
-            await channels.send(frame)
-        await channels.send(b"0\n")
-
     async def _read(self, channels: ExecChannels, running: Running) -> None:
+        sink = running.request.sink
         while running.exit_code is None:
             message = await channels.receive()
             if isinstance(message, ExecStatus):
@@ -160,16 +170,16 @@ class PodExec:
                 running.kept_stderr.feed(running.stderr.feed(message.data))
                 continue
             data = running.stdout.feed(message.data)
-            if running.sink is None:
+            if sink is None:
                 running.kept_stdout.feed(data)
             elif data:
-                await running.sink(data)
+                await sink(data)
         running.kept_stderr.feed(running.stderr.rest())
         rest = running.stdout.rest()
-        if running.sink is None:
+        if sink is None:
             running.kept_stdout.feed(rest)
         elif rest:
-            await running.sink(rest)
+            await sink(rest)
 
     async def _result(self, running: Running, timed_out: bool) -> ExecResult:
         stdout, stderr = running.kept_stdout, running.kept_stderr
@@ -186,12 +196,13 @@ class PodExec:
             said = status.message if status else "its stream ended"
             words = one_line(running.kept_stderr.value().decode(errors="replace"))
             raise SandboxLostError(f"{self.target} is lost: no command could be followed in it: {said}; {words}")
-        probe = await self.run(ExecRequest(["true"], timeout_seconds=KILL_SECONDS))
-        if probe.exit_code != 0:
-            raise SandboxLostError(f"{self.target} is lost: it no longer runs commands")
+        async with self._probing:
+            code = await self._run_in_time(("/bin/sh", "-c", STILL_THERE, "sh", running.born))
+        if code != 0:
+            raise SandboxLostError(f"{self.target} is lost: its container ended with the command in it")
         return status.exit_code
 
-    async def _check_identity(self, running: Running) -> None:
+    def _check_identity(self, running: Running) -> None:
         born, known = running.born, self._born
         self._born = known or born
         if born and known and born != known:
@@ -220,35 +231,79 @@ class PodExec:
                     return message.exit_code
 
     async def end_commands(self) -> None:
-        try:
-            async with asyncio.timeout(KILL_SECONDS):
-                code = await self._run_plain(("/bin/sh", "-c", END_ALL))
-        except TimeoutError:
-            raise SandboxLostError(f"{self.target} is lost: its processes did not end") from None
-        except GONE as error:
-            raise SandboxLostError(f"{self.target} is lost: {error}") from error
+        async with self._probing:
+            code = await self._run_in_time(("/bin/sh", "-c", END_ALL))
         if code != 0:
             raise SandboxLostError(f"{self.target} is lost: its processes did not end")
 
-    def _drain_later(self, stack: AsyncExitStack, channels: ExecChannels, running: Running) -> None:
-        self._leftovers = deque(task for task in self._leftovers if not task.done())
-        self._leftovers.append(asyncio.create_task(_drain(stack, channels, running)))
-        if len(self._leftovers) > MOST_LEFTOVERS:
-            self._leftovers.popleft().cancel()
+    async def _run_in_time(self, words: tuple[str, ...]) -> int | None:
+        try:
+            async with asyncio.timeout(KILL_SECONDS):
+                return await self._run_plain(words)
+        except TimeoutError:
+            raise SandboxLostError(f"{self.target} is lost: no answer within {KILL_SECONDS:.0f} s") from None
+        except GONE as error:
+            raise SandboxLostError(f"{self.target} is lost: {error}") from error
+
+    def _keep(self, attending: "asyncio.Task[None]") -> None:
+        self._attending = deque(task for task in self._attending if not task.done())
+        if not attending.done():
+            self._attending.append(attending)
+        if len(self._attending) > MOST_LEFTOVERS:
+            self._attending.popleft().cancel()
 
     async def close(self) -> None:
-        leftovers, self._leftovers = self._leftovers, deque()
-        for task in leftovers:
+        attending, self._attending = self._attending, deque()
+        for task in attending:
             task.cancel()
-        await asyncio.gather(*leftovers, return_exceptions=True)
+        await asyncio.gather(*attending, return_exceptions=True)
 
 
-async def _drain(stack: AsyncExitStack, channels: ExecChannels, running: Running) -> None:
-    async with stack:
-        with contextlib.suppress(ExecStreamLostError):
-            while running.status is None:
-                message = await channels.receive()
-                running.status = message if isinstance(message, ExecStatus) else None
+def make_running(request: ExecRequest) -> Running:
+    wrapped, limit, loop = wrap(request), request.output_limit_bytes, asyncio.get_running_loop()
+    return Running(
+        request,
+        wrapped,
+        Marked(wrapped.mark),
+        Marked(wrapped.mark),
+        Capture(limit),
+        Capture(limit),
+        loop.create_future(),
+        loop.create_future(),
+    )
+
+
+class _Feeding:
+    """Sends standard input while the body reads; a source that fails fails the command."""
+
+    def __init__(self, channels: ExecChannels, running: Running) -> None:
+        self._channels, self._running = channels, running
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        if self._running.wrapped.has_stdin:
+            self._task = asyncio.create_task(feed(self._channels, self._running))
+            self._task.add_done_callback(self._running.take_over_source)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def feed(channels: ExecChannels, running: Running) -> None:
+    """What the wrapper has to know, and then all of standard input."""
+    stdin = running.request.stdin
+    await channels.send(running.wrapped.header(not channels.can_close_stdin))
+    if channels.can_close_stdin:
+        async for chunk in _chunks(stdin):
+            await channels.send(chunk)
+        await channels.close_stdin()
+        return
+    async for frame in _frames(_chunks(stdin)):
+        await channels.send(b"%d\n" % len(frame))
+        await channels.send(frame)
+    await channels.send(b"0\n")
 
 
 async def _chunks(stdin: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:

@@ -22,9 +22,18 @@ LONGEST_IN_ADDRESS_BYTES = 6 * 1024
 """Of a command and its environment: more goes through standard input, since proxies bound an address to 8 KiB or so,
 and Linux a single argument to 128 KiB."""
 
-WRAPPER = r"""
-m=$1 kind=$2 cwd=$3 user=$4 input=$5; shift 5
+BORN = r"""
 born() { read -r s < /proc/1/stat; set -- ${s##*) }; eval "echo \${20}"; }
+"""
+"""When process 1 started, in clock ticks since the machine's boot."""
+
+STILL_THERE = f'{BORN}[ "$(born)" = "$1" ]'
+"""Run as `sh -c STILL_THERE sh BORN`: whether the container is the one that it was."""
+
+WRAPPER = (
+    BORN
+    + r"""
+m=$1 kind=$2 cwd=$3 user=$4 input=$5; shift 5
 end() { echo "$m $1"; echo "$m $1" >&2; exit "$1"; }
 echo "$m $$ $(born)" >&2
 s=0 ends=; [ "$input" = 0 ] || read -r s ends
@@ -51,6 +60,7 @@ unframed() { while read -r k && [ "$k" -gt 0 ]; do dd bs="$k" count=1 iflag=full
 if [ "$ends" = framed ]; then unframed | go "$@"; else go "$@"; fi
 end $?
 """
+)
 
 KILL = r"""
 m=$1 sid=$2
