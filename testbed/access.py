@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,12 @@ class ClusterAccess:
         """Server-side, so that nothing of it gets lost in an annotation."""
         bundle = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(bundle))
+
+    def install_crds(self, files: Iterable[Path]) -> None:
+        """Returns once the API server serves them. May be repeated."""
+        chosen = [word for path in sorted(files) for word in ("-f", str(path))]
+        self.kubectl("apply", "--server-side", "--force-conflicts", *chosen)
+        self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *chosen)
 
     def make_account(self, name: str, namespace: str, rules: "Rules", kubeconfig: Path) -> "Account":
         """A service account with a Role of these rules; its kubeconfig is written, with a token of an hour."""

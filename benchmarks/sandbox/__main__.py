@@ -21,8 +21,8 @@ from testbed.access import ClusterAccess
 from testbed.layout import Layout
 from testbed.tools import KUBERNETES
 
-FULL = Plan(sandboxes=64, concurrencies=(1, 100, 1000), commands=300, megabytes=400, held=1000)
-QUICK = Plan(sandboxes=4, concurrencies=(1, 16), commands=32, megabytes=16, held=50)
+FULL = Plan(sandboxes=64, concurrencies=(1, 100, 1000), commands=300, megabytes=400, claims=30, held=1000)
+QUICK = Plan(sandboxes=4, concurrencies=(1, 16), commands=32, megabytes=16, claims=3, held=50)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import contextlib
 import resource
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,23 +58,40 @@ async def cost(into: dict[str, Any], per: int) -> AsyncIterator[None]:
     into["client_cpu_ms_each"] = round((cpu_seconds() - before) * 1000 / per, 2)
 
 
-async def many(work: Callable[[int], Awaitable[None]], count: int, concurrency: int) -> dict[str, Any]:
-    """Run `work(number)` for all numbers, so many at a time: latencies of what went well, rate and cost."""
-    times, numbers = Times(), iter(range(count))
-    failures: list[str] = []
+@dataclass(slots=True)
+class Tally:
+    """Commands of one way, in passes that alternate with those of others, so that a slow minute hits all alike."""
 
-    async def worker() -> None:
+    concurrency: int
+    times: Times = field(default_factory=Times)
+    failures: list[str] = field(default_factory=list)
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    async def run(self, work: Callable[[int], Awaitable[None]], count: int) -> None:
+        """`work(number)` for all numbers, so many at a time; only what went well is timed."""
+        numbers = iter(range(count))
+        started, before = time.perf_counter(), cpu_seconds()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self.concurrency, count)):
+                group.create_task(self._work_off(work, numbers))
+        self.wall_seconds += time.perf_counter() - started
+        self.cpu_seconds += cpu_seconds() - before
+
+    async def _work_off(self, work: Callable[[int], Awaitable[None]], numbers: Iterator[int]) -> None:
         for number in numbers:
             try:
-                await times.take(work(number))
+                await self.times.take(work(number))
             except WrongResultError as error:
-                failures.append(str(error))
+                self.failures.append(str(error))
 
-    found: dict[str, Any] = {}
-    async with cost(found, count), asyncio.TaskGroup() as group:
-        for _ in range(min(concurrency, count)):
-            group.create_task(worker())
-    rate = {"per_second": round(len(times.seconds) / found["seconds"], 1), "failed": len(failures)}
-    return {"concurrency": concurrency, **times.summary(), **rate, **found} | (
-        {"first_failure": failures[0]} if failures else {}
-    )
+    def row(self) -> dict[str, Any]:
+        done = len(self.times.seconds)
+        return {
+            "concurrency": self.concurrency,
+            **self.times.summary(),
+            "per_second": round(done / self.wall_seconds, 1),
+            "client_cpu_ms_each": round(self.cpu_seconds * 1000 / (done + len(self.failures)), 2),
+            "failed": len(self.failures),
+            **({"first_failure": self.failures[0]} if self.failures else {}),
+        }

@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentic.sandbox.base import ImageReference, Sandbox, SandboxProvider, SandboxSpec
+from agentic.sandbox.base import Sandbox, SandboxProvider
 from agentic.sandbox.providers import make_provider, open_store
 from agentic.sandbox.settings import PodSandbox
-from benchmarks.sandbox.measuring import Times, cost, many, memory_mib
-from benchmarks.sandbox.ways import Ack, Kubectl, Kubelet, Mover, OfficialClient, Ours, Way, check
+from benchmarks.sandbox.measuring import Tally, Times, cost, memory_mib
+from benchmarks.sandbox.warm import measure_warm
+from benchmarks.sandbox.ways import Ack, Kubectl, Kubelet, Mover, OfficialClient, Ours, Way, check, spec_of
 from testbed.access import ClusterAccess
 from testbed.fake_nodes import NODE_SELECTOR, TOLERATION, fake_node
 
 IMAGE = "agentic/base:local"
+PASSES = 3
+"""Of each way at each concurrency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Plan:
     commands: int
     """At the lowest concurrency; at a higher one at least as many as run at once."""
     megabytes: int
+    claims: int
+    """Of warm sandboxes."""
     held: int
     """Sandboxes on fake nodes, for the client's own cost."""
 
@@ -41,10 +46,6 @@ def settings_for(namespace: str, **more: Any) -> PodSandbox:
     )
 
 
-def spec_of(name: str) -> SandboxSpec:
-    return SandboxSpec("benchmark", name, ImageReference(IMAGE))
-
-
 def open_provider(settings: PodSandbox, folder: Path) -> SandboxProvider:
     return make_provider(settings, open_store(folder, settings))
 
@@ -53,8 +54,9 @@ async def measure(plan: Plan, cluster: ClusterAccess, namespace: str) -> dict[st
     """All of it, one part after the other; each part leaves nothing for the next."""
     with tempfile.TemporaryDirectory() as folder:
         found: dict[str, Any] = {"client_of_many": await measure_many(plan, cluster, namespace, Path(folder))}
+        found["acquire_warm"] = await measure_warm(cluster, namespace, IMAGE, plan.claims)
         provider = open_provider(settings_for(namespace), Path(folder))
-        ack = Ack(namespace, IMAGE, plan.sandboxes)
+        ack = Ack(namespace, IMAGE)
         try:
             sandboxes, ours = await acquire_all(provider, plan.sandboxes)
             async with ack:
@@ -72,7 +74,7 @@ async def acquire_all(provider: SandboxProvider, count: int) -> tuple[list[Sandb
     """One by one, so that a start is timed and not the queue before it."""
     times, sandboxes = Times(), []
     for number in range(count):
-        sandboxes.append(await times.take(provider.acquire(spec_of(f"pod-{number}"))))
+        sandboxes.append(await times.take(provider.acquire(spec_of(f"pod-{number}", IMAGE))))
     return sandboxes, times.summary()
 
 
@@ -88,22 +90,19 @@ async def measure_exec(
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for concurrency in plan.concurrencies:
-        ways: tuple[Way, ...] = (
-            Kubelet(cluster.layout, namespace, pods),
-            ours,
-            OfficialClient(namespace, pods, concurrency),
-        )
-        for way in ways:
-            async with way:
-                rows.append(await measure_way(way, plan, concurrency))
-        rows.append(await measure_way(ack, plan, concurrency))
+        official = OfficialClient(namespace, pods, concurrency)
+        async with Kubelet(cluster.layout, namespace, pods) as kubelet, official:
+            ways: tuple[Way, ...] = (kubelet, ours, official, ack)
+            tallies = [Tally(concurrency) for _ in ways]
+            for _ in range(PASSES):
+                for way, tally in zip(ways, tallies, strict=True):
+                    await run_pass(way, tally, plan)
+        rows += [{"way": way.name, **tally.row()} for way, tally in zip(ways, tallies, strict=True)]
     return rows
 
 
-async def measure_way(way: Way, plan: Plan, concurrency: int) -> dict[str, Any]:
-    await asyncio.gather(*(way.run(pod) for pod in range(plan.sandboxes)))
-    count = max(plan.commands, concurrency)
-    return {"way": way.name, **await many(lambda number: way.run(number % plan.sandboxes), count, concurrency)}
+async def run_pass(way: Way, tally: Tally, plan: Plan) -> None:
+    await tally.run(lambda number: way.run(number % plan.sandboxes), max(plan.commands // PASSES, tally.concurrency))
 
 
 async def measure_transfers(movers: Sequence[Mover], megabytes: int, folder: Path) -> list[dict[str, Any]]:
@@ -141,13 +140,13 @@ async def measure_many(plan: Plan, cluster: ClusterAccess, namespace: str, folde
     provider = open_provider(settings.model_copy(update={"starts_per_node": 128}), folder)
     found: dict[str, Any] = {"sandboxes": plan.held}
     try:
-        await (await provider.acquire(spec_of("first"))).release()
+        await (await provider.acquire(spec_of("first", IMAGE))).release()
         gc.collect()
         before = memory_mib()
         times = Times()
         async with cost(found, plan.held):
             held = await asyncio.gather(
-                *(times.take(provider.acquire(spec_of(f"held-{number}"))) for number in range(plan.held))
+                *(times.take(provider.acquire(spec_of(f"held-{number}", IMAGE))) for number in range(plan.held))
             )
         gc.collect()
         found["client_memory_mib"] = round(memory_mib() - before, 1)

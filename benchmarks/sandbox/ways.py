@@ -9,7 +9,6 @@ import json
 import os
 import ssl
 import tempfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +16,7 @@ from typing import Any, Protocol, Self
 
 import aiohttp
 
-from agentic.sandbox.base import Sandbox
+from agentic.sandbox.base import ImageReference, Sandbox, SandboxSpec
 from benchmarks.sandbox.measuring import WrongResultError
 from testbed.layout import Layout
 
@@ -25,6 +24,10 @@ WORDS = ("/bin/sh", "-c", "true")
 CONTAINER = "sandbox"
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """kubelet hands the stream through to containerd, which knows the older one only."""
+
+
+def spec_of(name: str, image: str) -> SandboxSpec:
+    return SandboxSpec("benchmark", name, ImageReference(image))
 
 
 def check(way: str, what: str, expected: object, got: object) -> None:
@@ -166,15 +169,15 @@ class Ack:
 
     name = "ACKEnvironment"
 
-    def __init__(self, namespace: str, image: str, pods: int) -> None:
-        self._namespace, self._image, self._pods = namespace, image, pods
+    def __init__(self, namespace: str, image: str, **options: Any) -> None:
+        self._namespace, self._image, self._options = namespace, image, options
         self._folder = tempfile.TemporaryDirectory()
         self._environments: list[Any] = []
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def start(self, number: int) -> None:
+    async def start(self, number: int, environment_name: str = "ack") -> None:
         """What `acquire` is to us."""
         from harbor.environments.ack import ACKEnvironment
         from harbor.models.task.config import EnvironmentConfig
@@ -188,13 +191,14 @@ class Ack:
         container = {"securityContext": {"privileged": False}, "resources": {"requests": requests}}
         environment = ACKEnvironment(
             environment_dir=folder / "environment",
-            environment_name=f"ack-{number}",
+            environment_name=environment_name,
             session_id=f"ack-{number}",
             trial_paths=TrialPaths(trial_dir=folder / "trial"),
             task_env_config=EnvironmentConfig(docker_image=self._image, cpus=1, memory_mb=768, storage_mb=512),
             namespace=self._namespace,
             kubeconfig=os.environ["KUBECONFIG"],
             pod_overrides={"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}},
+            **self._options,
         )
         self._environments.append(environment)
         await environment.start(force_build=False)
@@ -235,7 +239,3 @@ class Kubectl:
         )
         _, errors = await process.communicate()
         check(self.name, f"the exit code of {words[0]} ({errors.decode().strip()[-200:]})", 0, process.returncode)
-
-
-type MakeWay = Callable[[int], Way]
-"""For so many commands at the same time."""

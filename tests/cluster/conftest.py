@@ -28,10 +28,7 @@ def cluster() -> ClusterAccess:
 @pytest.fixture(scope="session")
 def sandbox_crds(cluster: ClusterAccess) -> None:
     """The schemas of OpenKruise Agents and agent-sandbox; their controllers are nowhere."""
-    files = [path for path in sorted(CRDS.glob("*.yaml")) if path.stem.partition(".")[2].endswith(SANDBOX_GROUPS)]
-    chosen = [word for path in files for word in ("-f", str(path))]
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", *chosen)
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *chosen)
+    cluster.install_crds(path for path in CRDS.glob("*.yaml") if path.stem.endswith(SANDBOX_GROUPS))
 
 
 @pytest.fixture
