@@ -37,7 +37,7 @@ test-cluster: cluster ## Run the tests that need it (ARGS="-k exec" picks some)
 
 test-clients: setup ## Run the real agents (Codex, Claude Code, opencode, ...) through the proxy, on a script and on vLLM
 	@scripts/clients.sh >/dev/null
-	@$(PYTHON) -m pytest -m clients $(ARGS)
+	@$(PYTHON) -m pytest -m 'not e2e' tests/clients $(ARGS)
 
 check: setup ## Check format, lint, types, import rules and length bounds
 	@$(PYTHON) -m ruff format --check .

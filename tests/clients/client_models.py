@@ -25,6 +25,9 @@ THINKING = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_respons
 CHUNK_TOKENS = 7
 """Tokens in a chunk of the scripted engine: replies come in many pieces."""
 
+CHUNK_SECONDS = 0.003
+"""Time between chunks, so that each reaches the client alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
@@ -85,7 +88,8 @@ class Script:
         """The reply to a prompt."""
         thought = "<think>\nLet me see.\n</think>\n\n" if self.model.thinks else ""
         reply = self._aside(self.model.text(prompt_ids)) or self._next()
-        return ScriptedReply(self.model.sample(f"{thought}{reply}<|im_end|>"), chunk_tokens=CHUNK_TOKENS)
+        ids = self.model.sample(f"{thought}{reply}<|im_end|>")
+        return ScriptedReply(ids, chunk_tokens=CHUNK_TOKENS, delay_seconds=CHUNK_SECONDS)
 
     def _aside(self, prompt: str) -> str | None:
         found = next((text for text in self.asides if text in prompt and text not in self._said), None)

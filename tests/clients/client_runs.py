@@ -95,7 +95,6 @@ def terminus_2(base_url: str, key: str, task: str = TASK, context_tokens: int = 
 
 
 def sdk(style: str, base_url: str, key: str, questions: Sequence[str]) -> Run:
-    """A small agent on a vendor's SDK; see sdk_driver.py for the styles."""
+    """A conversation by a vendor's SDK; see sdk_driver.py for the styles."""
     driver = Path(__file__).with_name("sdk_driver.py")
-    environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    return Run((str(program("python")), str(driver), style, base_url, key, *questions), environment)
+    return Run((str(program("python")), str(driver), style, base_url, key, *questions))

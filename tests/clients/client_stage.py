@@ -75,7 +75,7 @@ class Stage:
     base_url: str
     key: str
 
-    async def play(self, run: Run, seconds: float = 60.0) -> Finished:
+    async def play(self, run: Run, seconds: float = 150.0) -> Finished:
         """Run the client to its end: by itself, well, and refused nothing on the way."""
         finished = await self.box.run(run.command, run.environment, seconds)
         assert not self.tap.refused, f"{self.tap.refused}\n{finished}"

@@ -42,6 +42,11 @@ class Tap:
         """Exchanges that did not end well, in words."""
         return [str(exchange) for exchange in self.exchanges if exchange.status >= 400 or not exchange.status]
 
+    @property
+    def fewest_pieces(self) -> int:
+        """In how few pieces an answer came, of those that were asked for as streams."""
+        return min(exchange.pieces for exchange in self.exchanges if exchange.body and exchange.body.get("stream"))
+
     async def pass_on(self, request: web.Request) -> web.StreamResponse:
         """Send the request on and the answer back, piece by piece."""
         body = await request.read()

@@ -9,7 +9,7 @@ from client_models import call
 from client_stage import scripted
 from client_tasks import DONE, LOOK, LOOK_LONG, REPAIR, TRY
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(400)]
 
 OPENCODE_ASIDES = {"You are a title generator": "Repair of add"}
 OPENCODE_CAUSES = {"title": "You are a title generator", "task": '"calc.add subtracts.'}
@@ -24,6 +24,7 @@ async def test_opencode_repairs_a_file_and_asks_for_a_title_at_the_same_time(tmp
     turns = [opencode_turn(LOOK, "ls"), opencode_turn(REPAIR), opencode_turn(TRY), DONE]
     async with scripted(tmp_path, turns, OPENCODE_ASIDES, thinks) as stage:
         finished = await stage.play(client_runs.opencode(stage.base_url, stage.key))
+        assert stage.tap.fewest_pieces > 2
         assert stage.box.repaired
         assert DONE in finished.output
         await stage.seal()
@@ -87,4 +88,4 @@ async def test_terminus_2_hands_over_by_side_conversations_and_begins_anew(tmp_p
         await stage.play(client_runs.terminus_2(stage.base_url, stage.key, context_tokens=12_000))
         assert stage.box.repaired
         await stage.seal()
-        assert stage.causes(causes) == ["task", "summary", "questions", "handed over"]
+        assert stage.causes(causes) == ["task", "questions", "handed over"]

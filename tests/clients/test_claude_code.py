@@ -8,7 +8,7 @@ from client_models import call
 from client_stage import Stage, scripted
 from client_tasks import DONE, LOOK, REPAIR, TRY
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(400)]
 
 SUMMARY = "calc.add has been repaired and tried."
 CAUSES = {
@@ -36,6 +36,7 @@ async def test_claude_code_repairs_a_file_in_one_unbroken_conversation(tmp_path:
     turns = [bash(LOOK, "ls"), bash(REPAIR), bash(TRY), DONE]
     async with scripted(tmp_path, turns, thinks=thinks) as stage:
         assert await ask(stage, client_runs.TASK) == DONE
+        assert stage.tap.fewest_pieces > 2
         assert stage.box.repaired
         await stage.seal()
         assert len(stage.prompts) == 4

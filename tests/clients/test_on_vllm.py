@@ -18,7 +18,7 @@ from client_vllm import context_tokens_of, vllm_server, write_random_model, writ
 from agentic.proxy import Sampling, SessionSpec
 from agentic.proxy.engines.vllm_http import VllmHttpEngine
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(1500)]
 
 BOUND = 1e-3
 """Largest difference allowed between a recorded log-probability and the same recomputed; both are float32."""
@@ -39,7 +39,7 @@ async def on_vllm(folder: Path, model: Path, url: str, max_tokens: int) -> Async
     context = context_tokens_of(model)
     spec = SessionSpec(
         session_id=SESSION,
-        sampling=Sampling(temperature=1.0, max_tokens=max_tokens, seed=1),
+        sampling=Sampling(temperature=1.0, max_tokens=max_tokens),
         max_prompt_tokens=context // 2,
         max_response_tokens=context // 2,
         max_calls=20,
@@ -65,7 +65,7 @@ async def test_sdks_and_mini_swe_agent_on_smollm2(
     tmp_path: Path, smollm2: Path, record_property: Callable[[str, object], None]
 ) -> None:
     def runs(base_url: str, key: str) -> Iterator[Run]:
-        for style in ("openai-chat-stream", "openai-responses-continued", "anthropic-stream"):
+        for style in ("openai-chat", "openai-responses", "anthropic-messages"):
             yield client_runs.sdk(style, base_url, key, QUESTIONS)
         yield client_runs.mini_swe_agent(base_url, key)  # ends by itself after three replies without a call
 
@@ -74,7 +74,7 @@ async def test_sdks_and_mini_swe_agent_on_smollm2(
         on_vllm(tmp_path / "stage", smollm2, url, max_tokens=64) as stage,
     ):
         for run in runs(stage.base_url, stage.key):
-            await stage.play(run, seconds=200)
+            await stage.play(run, seconds=400)
         await check(stage, smollm2, record_property)
 
 
@@ -91,6 +91,6 @@ async def test_agents_with_large_prompts_take_a_turn_on_a_random_model(
     async with vllm_server(random_model, tmp_path) as url:
         for name, client in LARGE.items():
             async with on_vllm(tmp_path / name, random_model, url, max_tokens=512) as stage:
-                await stage.play(client(stage.base_url, stage.key), seconds=200)
+                await stage.play(client(stage.base_url, stage.key), seconds=400)
                 assert max(map(len, stage.witness.prompts)) > 4000
                 await check(stage, random_model, record_property)
