@@ -149,8 +149,7 @@ class FileJournal:
     def _write(self, session_id: str, data: bytes, is_synced: bool) -> None:
         path = self._path(session_id)
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            descriptor = self._open(path)
             try:
                 is_new = self._append_whole(session_id, descriptor, data, is_synced)
             finally:
@@ -161,6 +160,14 @@ class FileJournal:
             raise JournalError(
                 f"cannot write {path}: {error.strerror}: free space or change journal_directory"
             ) from error
+
+    def _open(self, path: Path) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        try:
+            return os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            return os.open(path, flags, 0o600)
 
     def _append_whole(self, session_id: str, descriptor: int, data: bytes, is_synced: bool) -> bool:
         """Append all or nothing; says whether the file was empty."""

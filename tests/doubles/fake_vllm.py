@@ -28,6 +28,7 @@ class FakeVllm:
         self.delay_seconds = 0.0
         self.cut_after: int | None = None
         self.bodies: list[dict[str, Any]] = []
+        self.is_compact = True
         self.hang_ups = 0
         self.open = self.most_open = 0
         self.url = ""
@@ -97,4 +98,5 @@ class FakeVllm:
                 "top_logprobs": [{token: self.logprobs[number]}],
             }
         payload = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
-        return b"data: " + json.dumps(payload).encode() + b"\n\n"
+        separators = (",", ":") if self.is_compact else None
+        return b"data: " + json.dumps(payload, separators=separators).encode() + b"\n\n"

@@ -29,14 +29,18 @@ class EngineHttp:
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._session: aiohttp.ClientSession | None = None
 
-    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-        """Post, and give the JSON objects of the server's events; an event that says `error` raises."""
+    async def events(self, path: str, body: Mapping[str, Any], echo: bytes = b"") -> AsyncGenerator[dict[str, Any]]:
+        """Post, and give the JSON objects of the server's events; an event that says `error` raises.
+
+        `echo` is a field, name and value, that the first event is expected to repeat; where it does, its value is given
+        as `true`. It is found by its bytes: reading 64k ids only to compare them takes as long as the rest of a call.
+        """
         url, data = self.base_url + path, dumps(body)
         try:
             async with await self._post(url, data) as response:
                 if response.status != 200:
                     raise _failure(url, response.status, await response.read())
-                async for payload in _payloads(response.content):
+                async for payload in _payloads(response.content, echo):
                     yield payload
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or type(error).__name__
@@ -75,6 +79,11 @@ def dumps(body: Mapping[str, Any]) -> bytes:
     return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
+def id_json(ids: Sequence[int]) -> bytes:
+    """Ids as JSON without spaces, as vLLM writes them too."""
+    return orjson.dumps(id_list(ids), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
 def id_list(ids: Sequence[int]) -> Any:
     """Ids as something that orjson writes at once."""
     if isinstance(ids, array):
@@ -82,16 +91,17 @@ def id_list(ids: Sequence[int]) -> Any:
     return ids if isinstance(ids, list | tuple | numpy.ndarray) else list(ids)
 
 
-async def _payloads(stream: aiohttp.StreamReader) -> AsyncGenerator[dict[str, Any]]:
+async def _payloads(stream: aiohttp.StreamReader, echo: bytes) -> AsyncGenerator[dict[str, Any]]:
     # Lines are joined here: the first may hold the prompt's ids and passes aiohttp's limit of a line.
     parts: list[bytes] = []
     async for data in stream.iter_any():
         first, *lines = data.split(b"\n")
         parts.append(first)
         for line in lines:
-            payload = _payload(b"".join(parts))
-            parts = [line]
+            whole, parts = b"".join(parts), [line]
+            payload = _payload(whole.replace(echo, echo[: echo.index(b":") + 1] + b"true", 1) if echo else whole)
             if payload is not None:
+                echo = b""
                 yield payload
 
 

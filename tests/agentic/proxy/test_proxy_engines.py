@@ -306,3 +306,14 @@ async def test_cancelling_a_scripted_generation_ends_it() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.parametrize("prompt", [[5], [7, 8], list(range(3000))], ids=["one id", "two", "many"])
+@pytest.mark.parametrize("compact", [True, False], ids=["compact", "spaced"])
+async def test_the_echoed_prompt_is_known_by_its_bytes_or_by_its_ids(prompt: list[int], compact: bool) -> None:
+    async with FakeVllm([5, 7, 8]).serving() as vllm:
+        vllm.is_compact = compact
+        engine = VllmHttpEngine(vllm.url)
+        ids = [token async for chunk in engine.generate(array("I", prompt), SAMPLING, "s/0") for token in chunk.ids]
+        await engine.close()
+    assert ids == [5, 7, 8]
