@@ -44,6 +44,8 @@ class Started(Record):
     supersedes: int | None = None
     """The failed call that an SDK tries again with this one."""
     at: float = 0.0
+    constrained: bool = False
+    """Whether the engine holds the reply to a format or to a tool."""
 
 
 class Committed(Record):

@@ -129,7 +129,11 @@ class SealedSession(BaseModel):
     undelivered_tokens: int
     """Sampled tokens that no client received; they have mask 0."""
     overridden: dict[str, int]
-    """How often a client asked for a sampling value that the session's own replaced, by name."""
+    """How often a client asked for a sampling value that the session's own replaced, by name; also what it sent that
+    the model was not shown (`tools.web_search`)."""
+    constrained_calls: int = 0
+    """Generations that the engine held to a format or a tool, as the client asked (response_format, tool_choice): what
+    they sampled from is the policy's distribution cut down to that."""
     ending: Ending = "sealed"
     """expired: nobody sealed it in time, so the proxy did."""
     cut: dict[str, int] = {}

@@ -93,6 +93,7 @@ class Session:
         self.overflowed = False
         self.incomplete_reason: str | None = None
         self._overridden: Counter[str] = Counter()
+        self._constrained = 0
         self._held: dict[str, list[tuple[str, int]]] = {}
         self._text_lengths: Counter[int] = Counter()
         self._by_body: dict[str, list[Call]] = {}
@@ -284,6 +285,7 @@ class Session:
         if event.idempotency_key is not None:
             self._by_key.setdefault(event.idempotency_key, []).append(call)
         self._overridden.update(event.overridden)
+        self._constrained += event.constrained
         if event.supersedes is not None:
             self.calls[event.supersedes].superseded = True
 
@@ -342,6 +344,7 @@ class Session:
             sampled_tokens=sampled,
             undelivered_tokens=undelivered,
             overridden=dict(sorted(self._overridden.items())),
+            constrained_calls=self._constrained,
             ending=ending,
             cut=dict(sorted(self._cut.items())),
             trajectories=self.graph.trajectories(with_loss=complete),

@@ -61,6 +61,7 @@ async def test_a_format_reaches_the_engine_as_a_constraint(folder: Path, path: s
         status, _ = await post(rig, handle, path, body | shaped(path))
         assert status == 200
         assert rig.engine.received[0].sampling.constraint == {"json": SCHEMA}
+        assert (await rig.server.seal("rollout-1")).constrained_calls == 1
 
 
 def forced(path: str, one: bool) -> dict[str, Any]:
