@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.timeout(400)]
 
 SUMMARY = "calc.add has been repaired and tried."
 CAUSES = {
+    "sub-agent": "cc_is_subagent=true",
     "compaction": "CRITICAL: Respond with TEXT ONLY.",
     "compacted": "This session is being continued from a previous conversation",
     "task": "calc.add subtracts.",
@@ -20,10 +21,6 @@ CAUSES = {
 
 def bash(*commands: str) -> str:
     return "I do that.\n" + "\n".join(call("Bash", command=command, description="a step") for command in commands)
-
-
-def edit(stage_work: Path) -> str:
-    return call("Edit", file_path=str(stage_work / "calc.py"), old_string="a - b", new_string="a + b")
 
 
 async def ask(stage: Stage, task: str, *options: str) -> str:
@@ -53,3 +50,15 @@ async def test_claude_code_s_compaction_forks_and_begins_a_new_conversation(tmp_
         await stage.seal()
         assert stage.causes(CAUSES) == ["task", "compaction", "compacted"]
         assert SUMMARY in stage.prompts[-1]
+
+
+async def test_claude_code_s_sub_agent_is_a_conversation_beside_its_own(tmp_path: Path) -> None:
+    start = call("Agent", description="Count", prompt="Count the files.", subagent_type="general-purpose")
+    asides = {CAUSES["sub-agent"]: "There is one file."}
+    # The sub-agent runs in the background; where its end is told, before or after the repair, is a matter of time.
+    async with scripted(tmp_path, [start, bash(REPAIR), bash(TRY), DONE, DONE, DONE], asides) as stage:
+        await ask(stage, client_runs.TASK)
+        assert stage.box.repaired
+        await stage.seal()
+        assert sorted(stage.causes(CAUSES)) == ["sub-agent", "task"]
+        assert "There is one file." in stage.prompts[-1]
