@@ -1,4 +1,4 @@
-"""OCI images written with the standard library: one layer, no registry, no engine.
+"""OCI images written with the standard library, a layer at a time: no registry, no engine.
 
 The same content gives the same digest: entries are sorted by their caller, owners are root, and times are those of the
 sources, since Python's compiled modules are checked against them. An image is written once and kept in the cache under
@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CHUNK_BYTES = 1 << 20
@@ -41,15 +41,37 @@ class ImageConfig:
     working_folder: str = "/"
 
 
-def write_image(out: Path, name: str, entries: Iterable[Entry], config: ImageConfig) -> None:
-    """A tar that `ctr images import` takes, with the image's whole name inside. Replaces `out` when it is complete."""
+@dataclass(frozen=True, slots=True)
+class Below:
+    """The layers of an image that another one is written upon."""
+
+    layers: tuple[dict[str, Any], ...] = ()
+    """Descriptors, lowest first."""
+    diff_ids: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, image: Path) -> Self:
+        """Of an image that `write_image` wrote."""
+        with tarfile.open(image) as archive:
+            manifest = _read_json(archive, _blob(_read_json(archive, "index.json")["manifests"][0]["digest"]))
+            config = _read_json(archive, _blob(manifest["config"]["digest"]))
+        return cls(tuple(manifest["layers"]), tuple(config["rootfs"]["diff_ids"]))
+
+
+def write_image(
+    out: Path, name: str, entries: Iterable[Entry], config: ImageConfig, below: Below | None = None
+) -> None:
+    """A tar that `ctr images import` takes, with the image's whole name inside. Replaces `out` when it is complete.
+
+    What is below is named and not contained: import that image first.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         with tempfile.TemporaryFile(dir=out.parent) as layer:
             described = _write_layer(layer, entries)
             with tarfile.open(partial, "w") as archive:
-                _write_archive(archive, name, layer, described, config)
+                _write_archive(archive, name, (layer, described), config, below or Below())
         partial.replace(out)
     finally:
         partial.unlink(missing_ok=True)
@@ -104,20 +126,22 @@ def _add(layer: tarfile.TarFile, entry: Entry) -> None:
 
 
 def _write_archive(
-    archive: tarfile.TarFile, name: str, layer: IO[bytes], described: dict[str, Any], config: ImageConfig
+    archive: tarfile.TarFile, name: str, top: tuple[IO[bytes], dict[str, Any]], config: ImageConfig, below: Below
 ) -> None:
+    layer, described = top
     runs_on = {"architecture": _MACHINES[platform.machine()], "os": "linux"}
     started = {
         "Env": [f"{key}={value}" for key, value in config.env.items()],
         "Entrypoint": list(config.entrypoint),
         "WorkingDir": config.working_folder,
     }
-    document = runs_on | {"config": started, "rootfs": {"type": "layers", "diff_ids": [described["digest"]]}}
+    diff_ids = [*below.diff_ids, described["digest"]]
+    document = runs_on | {"config": started, "rootfs": {"type": "layers", "diff_ids": diff_ids}}
     manifest = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": _add_json(archive, "application/vnd.oci.image.config.v1+json", document),
-        "layers": [described],
+        "layers": [*below.layers, described],
     }
     named = _add_json(archive, str(manifest["mediaType"]), manifest) | {
         "annotations": {"io.containerd.image.name": name},
@@ -141,6 +165,14 @@ def _add_json(archive: tarfile.TarFile, media_type: str, document: dict[str, Any
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     _add_bytes(archive, _blob(digest), data)
     return {"mediaType": media_type, "digest": digest, "size": len(data)}
+
+
+def _read_json(archive: tarfile.TarFile, path: str) -> dict[str, Any]:
+    member = archive.extractfile(path)
+    if member is None:
+        raise ValueError(f"an image's archive holds no file {path}")
+    found: dict[str, Any] = json.load(member)
+    return found
 
 
 def _add_bytes(archive: tarfile.TarFile, path: str, data: bytes) -> None:

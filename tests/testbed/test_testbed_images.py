@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import shutil
+import stat
 import tarfile
 from pathlib import Path, PurePosixPath
 
@@ -11,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentic.sandbox.base_folder import plan_base
-from testbed.images import Entry, ImageConfig, write_image
+from testbed.images import Below, Entry, ImageConfig, write_image
 from testbed.sandbox_image import PACKAGES, entries, installed_closure
+from testbed.task_images import merged_entries
 
 NAME = "localhost/test:1"
 PATHS = st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=3).map("/".join)
@@ -70,6 +73,31 @@ def test_an_image_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_image(tmp_path / "image.tar", NAME, [Entry("gone", source=tmp_path / "gone")], ImageConfig())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_image_upon_another_names_its_layers_and_holds_only_its_own(tmp_path: Path) -> None:
+    lower, upper = tmp_path / "lower.tar", tmp_path / "upper.tar"
+    write_image(lower, NAME, [Entry("a", data=b"1")], ImageConfig())
+    below = Below.of(lower)
+    write_image(upper, NAME, [Entry("b", data=b"2")], ImageConfig(), below)
+    both = Below.of(upper)
+    assert both.layers[:1] == below.layers
+    assert both.diff_ids == tuple(layer["digest"] for layer in both.layers)
+    held = [f"blobs/{layer['digest'].replace(':', '/')}" in blobs_of(upper) for layer in both.layers]
+    assert held == [False, True]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes what overlayfs marks deleted files with")
+def test_what_a_layer_deletes_or_replaces_is_deleted_and_replaced_in_the_image(tmp_path: Path) -> None:
+    lower, middle, upper = (tmp_path / name for name in ("lower", "middle", "upper"))
+    for path in ("lower/app/old.py", "lower/app/kept.py", "lower/data/one", "upper/data/two"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+    (middle / "app").mkdir(parents=True)
+    for path in ("app/old.py", "data"):
+        os.mknod(middle / path, stat.S_IFCHR)
+    merged = [entry.path for entry in merged_entries((upper, middle, lower))]
+    assert merged == ["app", "app/.wh.old.py", "app/kept.py", "data", "data/.wh..wh..opq", "data/two"]
 
 
 @needs_debian
