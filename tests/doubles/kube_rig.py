@@ -101,9 +101,11 @@ async def memory_rig(kind: str, *, client: KubeClientSettings = CLIENT, **change
         controller = await play_controller(stack, kind, admin, kubelet=True)
         settings = kube_settings(kind, **changes)
         rig = Rig(settings, make_provider(settings, connect), connect, admin, server=server, controller=controller)
-        yield rig
-        server.faults.clear()
-        await rig.provider.close()
+        try:
+            yield rig
+        finally:
+            server.faults.clear()
+            await rig.provider.close()
 
 
 async def play_controller(
@@ -177,5 +179,7 @@ async def cluster_rig(kind: str, space: Space, *, kubelet: bool = True, **change
         controller = await play_controller(stack, kind, admin, kubelet=not kubelet)
         settings = kube_settings(kind, **changes)
         rig = Rig(settings, make_provider(settings, connect), connect, admin, controller=controller)
-        yield rig
-        await rig.provider.close()
+        try:
+            yield rig
+        finally:
+            await rig.provider.close()

@@ -35,6 +35,8 @@ from agentic.sandbox.kube.source import Made, Order, Taken, to_its_end
 from agentic.sandbox.kube.starting import PodStart
 from agentic.sandbox.settings import KruiseSandbox
 
+ANSWER_SECONDS = 10.0
+"""For the controller to say that a claim's time is over; its words are better than ours."""
 CLAIM_NAME_LABEL = "agents.kruise.io/claim-name"
 """Written by the controller onto the Sandbox that a claim got, whatever the API group is called."""
 
@@ -91,7 +93,7 @@ class KruiseSource:
         self._sandboxes = Resource(group, version, "sandboxes", "Sandbox")
         self._claims = Resource(group, version, "sandboxclaims", "SandboxClaim")
         self._sets = Resource(group, version, "sandboxsets", "SandboxSet")
-        self.kinds: tuple[Resource, ...] = (self._sandboxes, self._claims, self._sets)
+        self.kinds: tuple[Resource, ...] = (self._claims, self._sandboxes, self._sets)
         self._api, self._settings = api, settings
         self._pools = Pools(api, settings.pool, lambda pool: [(self._sets, sandbox_set(settings, pool, self._sets))])
         self._made = Made()
@@ -145,9 +147,8 @@ class KruiseSource:
             return None if last.state is ClaimState.WAITING else last
 
         try:
-            verdict = await claims.wait_for(
-                order.name, look, timeout_seconds=self._settings.start_timeout_seconds + 10.0
-            )
+            seconds = self._settings.start_timeout_seconds
+            verdict = await claims.wait_for(order.name, look, timeout_seconds=seconds + min(seconds, ANSWER_SECONDS))
         except WaitTimeoutError as error:
             raise SandboxStartError(f"sandbox {order.name} was not claimed in time: {last.reason or error}") from error
         if verdict.state is ClaimState.FAILED:

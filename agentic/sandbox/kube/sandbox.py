@@ -23,9 +23,6 @@ from agentic.sandbox.settings import KubeSandbox
 REASON_SECONDS = 3.0
 """How long the watch may take to tell why a pod is gone."""
 
-KILLED_EXIT_CODE = 137
-"""Also what a command's end looks like when its whole container was killed under it."""
-
 PREPARE = 'mkdir -p -- "$1"'
 """Run as `sh -c PREPARE sh FOLDER`."""
 
@@ -86,10 +83,7 @@ class RemoteSandbox:
             user=None if user is None else str(user),
             stdin=stdin,
         )
-        result = await self._run(request)
-        if result.exit_code == KILLED_EXIT_CODE:
-            await self._require_running()
-        return result
+        return await self._run(request)
 
     def _inside(self, path: str) -> str:
         return posixpath.join(self.spec.workdir or ".", path)
@@ -119,12 +113,6 @@ class RemoteSandbox:
                 self._pod, lambda pod: why_lost(pod, self._container), timeout_seconds=REASON_SECONDS
             )
         return None
-
-    async def _require_running(self) -> None:
-        """Before a result is believed that the container's own end would give too."""
-        probe = await self._run(ExecRequest(["true"], timeout_seconds=self._settings.command_timeout_seconds))
-        if probe.exit_code != 0:
-            raise await self._lose(SandboxLostError("it no longer runs commands"))
 
     async def end_commands(self) -> None:
         self._require_alive()

@@ -1,4 +1,4 @@
-"""Commands in pods over the API server double: real WebSockets, real processes in namespaces."""
+"""Commands in pods: over the API server double, with real WebSockets and real processes, and by the exec server."""
 
 import asyncio
 import contextlib
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from exec_server_rig import ExecServerRig
 from hypothesis import given
 from hypothesis import strategies as st
 from kube_api import Fault, KubeApiServer
@@ -17,7 +18,7 @@ from agentic.cluster.credentials import Access, FixedCredentials
 from agentic.cluster.resources import PODS
 from agentic.cluster.settings import KubeClientSettings
 from agentic.sandbox.errors import SandboxLostError
-from agentic.sandbox.kube.execution import ExecRequest
+from agentic.sandbox.kube.execution import ExecRequest, SandboxExec
 from agentic.sandbox.kube.pod_exec import PodExec, PodTarget
 from agentic.sandbox.kube.wrapper import Marked
 
@@ -36,6 +37,19 @@ async def server() -> AsyncIterator[KubeApiServer]:
 async def api(server: KubeApiServer) -> AsyncIterator[KubeClient]:
     async with KubeClient(FixedCredentials(Access(server.address)), QUICK) as api:
         yield api
+
+
+@pytest_asyncio.fixture(params=["v5", "v4", "exec-server"])
+async def channel(request: pytest.FixtureRequest, server: KubeApiServer, api: KubeClient) -> AsyncIterator[SandboxExec]:
+    if request.param == "exec-server":
+        async with ExecServerRig() as rig:
+            yield await rig.connect()
+        return
+    if request.param == "v4":
+        server.pods.protocols = ("v4.channel.k8s.io",)
+    pod = await make_pod(server, api, "p1")
+    yield pod
+    await pod.close()
 
 
 @pytest_asyncio.fixture(params=["v5", "v4"])
@@ -58,107 +72,109 @@ def ask(command: str | list[str], timeout_seconds: float = 20.0, **more: object)
     return ExecRequest(command, timeout_seconds, **more)  # type: ignore[arg-type]
 
 
-async def is_running(pod: PodExec, words: str) -> bool:
-    return (await pod.run(ask(f"pgrep -f '^{words}'"))).exit_code == 0
+async def is_running(channel: SandboxExec, words: str) -> bool:
+    return (await channel.run(ask(f"pgrep -f '^{words}'"))).exit_code == 0
 
 
-async def test_code_and_outputs_come_apart_and_without_noise(pod: PodExec) -> None:
-    result = await pod.run(ask("echo out; echo err >&2; exit 3"))
+async def test_code_and_outputs_come_apart_and_without_noise(channel: SandboxExec) -> None:
+    result = await channel.run(ask("echo out; echo err >&2; exit 3"))
     assert (result.exit_code, result.stdout, result.stderr) == (3, b"out\n", b"err\n")
 
 
-async def test_every_exit_code_is_the_commands_own(pod: PodExec) -> None:
-    codes = [(await pod.run(ask(f"exit {code}"))).exit_code for code in (0, 1, 124, 126, 127, 137, 255)]
+async def test_every_exit_code_is_the_commands_own(channel: SandboxExec) -> None:
+    codes = [(await channel.run(ask(f"exit {code}"))).exit_code for code in (0, 1, 124, 126, 127, 137, 255)]
     assert codes == [0, 1, 124, 126, 127, 137, 255]
 
 
-async def test_a_killed_command_is_a_result(pod: PodExec) -> None:
-    assert (await pod.run(ask("kill -9 $$"))).exit_code == 137
+async def test_a_killed_command_is_a_result(channel: SandboxExec) -> None:
+    assert (await channel.run(ask("kill -9 $$"))).exit_code == 137
 
 
-async def test_standard_input_arrives_byte_for_byte_and_ends(pod: PodExec) -> None:
+async def test_standard_input_arrives_byte_for_byte_and_ends(channel: SandboxExec) -> None:
     data = bytes(range(256)) * 5000
-    assert (await pod.run(ask("cat", stdin=data, output_limit_bytes=2 << 20))).stdout == data
-    assert (await pod.run(ask("wc -c", stdin=b"x"))).text.strip() == "1"
-    assert (await pod.run(ask("cat"))).stdout == b""
+    assert (await channel.run(ask("cat", stdin=data, output_limit_bytes=2 << 20))).stdout == data
+    assert (await channel.run(ask("wc -c", stdin=b"x"))).text.strip() == "1"
+    assert (await channel.run(ask("cat"))).stdout == b""
 
 
-async def test_a_command_that_does_not_read_its_input_ends_all_the_same(pod: PodExec) -> None:
-    assert (await pod.run(ask("echo done", stdin=b"x" * 3_000_000))).text == "done\n"
+async def test_a_command_that_does_not_read_its_input_ends_all_the_same(channel: SandboxExec) -> None:
+    assert (await channel.run(ask("echo done", stdin=b"x" * 3_000_000))).text == "done\n"
 
 
-async def test_folder_and_environment_are_set(pod: PodExec) -> None:
-    result = await pod.run(ask('pwd; echo "$GREETING"', cwd="/usr/bin", env={"GREETING": "a 'b'\n$c"}))
+async def test_folder_and_environment_are_set(channel: SandboxExec) -> None:
+    result = await channel.run(ask('pwd; echo "$GREETING"', cwd="/usr/bin", env={"GREETING": "a 'b'\n$c"}))
     assert result.text == "/usr/bin\na 'b'\n$c\n"
 
 
-async def test_words_are_run_without_a_shell(pod: PodExec) -> None:
-    assert (await pod.run(ask(["echo", "$HOME;", "--", "*"]))).text == "$HOME; -- *\n"
+async def test_words_are_run_without_a_shell(channel: SandboxExec) -> None:
+    assert (await channel.run(ask(["echo", "$HOME;", "--", "*"]))).text == "$HOME; -- *\n"
 
 
-async def test_a_folder_that_is_not_there_is_a_result(pod: PodExec) -> None:
-    result = await pod.run(ask("true", cwd="/nowhere"))
+async def test_a_folder_that_is_not_there_is_a_result(channel: SandboxExec) -> None:
+    result = await channel.run(ask("true", cwd="/nowhere"))
     assert (result.exit_code, "/nowhere" in result.error_text) == (126, True)
 
 
-async def test_a_command_longer_than_any_address_or_argument_runs(pod: PodExec) -> None:
+async def test_a_command_longer_than_any_address_or_argument_runs(channel: SandboxExec) -> None:
     line = f"wc -c <<'END'\n{'x' * 200_000}\nEND\ncat; echo $A"
-    result = await pod.run(ask(line, stdin=b"input\n", env={"A": "it's"}))
+    result = await channel.run(ask(line, stdin=b"input\n", env={"A": "it's"}))
     assert result.text == "200001\ninput\nit's\n"
 
 
-async def test_another_user_runs_it_when_asked_for(pod: PodExec) -> None:
-    assert (await pod.run(ask("id -un", user="nobody"))).text == "nobody\n"
-    assert (await pod.run(ask("id -un", user="0"))).text == "root\n"
-    assert (await pod.run(ask("id", user="no-such-user"))).exit_code == 126
+async def test_another_user_runs_it_when_asked_for(channel: SandboxExec) -> None:
+    assert (await channel.run(ask("id -un", user="nobody"))).text == "nobody\n"
+    assert (await channel.run(ask("id -un", user="0"))).text == "root\n"
+    assert (await channel.run(ask("id", user="no-such-user"))).exit_code == 126
 
 
-async def test_a_name_that_no_shell_can_export_is_refused(pod: PodExec) -> None:
+async def test_a_name_that_no_shell_can_export_is_refused(channel: SandboxExec) -> None:
     with pytest.raises(ValueError, match="a-b"):
-        await pod.run(ask("true", env={"a-b": "1"}))
+        await channel.run(ask("true", env={"a-b": "1"}))
 
 
-async def test_running_out_of_time_kills_the_command_and_all_it_started(pod: PodExec) -> None:
+async def test_running_out_of_time_kills_the_command_and_all_it_started(channel: SandboxExec) -> None:
     started = time.monotonic()
-    result = await pod.run(ask("echo begun; (setsid sleep 71 &); sleep 72 & sleep 73", timeout_seconds=0.5))
+    result = await channel.run(ask("echo begun; (setsid sleep 71 &); sleep 72 & sleep 73", timeout_seconds=0.5))
     assert (result.exit_code, result.timed_out, result.text) == (124, True, "begun\n")
     assert time.monotonic() - started < 5
-    assert not await is_running(pod, "sleep 7")
-    assert (await pod.run(ask("echo next"))).text == "next\n"
+    assert not await is_running(channel, "sleep 7")
+    assert (await channel.run(ask("echo next"))).text == "next\n"
 
 
-async def test_cancelling_kills_the_command_inside(pod: PodExec) -> None:
-    running = asyncio.create_task(pod.run(ask("sleep 74")))
-    while not await is_running(pod, "sleep 74"):
+async def test_cancelling_kills_the_command_inside(channel: SandboxExec) -> None:
+    running = asyncio.create_task(channel.run(ask("sleep 74")))
+    while not await is_running(channel, "sleep 74"):
         await asyncio.sleep(0.05)
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running
-    assert not await is_running(pod, "sleep 74")
+    assert not await is_running(channel, "sleep 74")
 
 
-async def test_what_is_left_in_the_background_neither_holds_up_the_result_nor_dies(pod: PodExec) -> None:
+async def test_what_is_left_in_the_background_neither_holds_up_the_result_nor_dies(channel: SandboxExec) -> None:
     started = time.monotonic()
-    result = await pod.run(ask("(for i in $(seq 40); do echo tick; sleep 0.1; done; echo 1 > /tmp/done) & echo now"))
+    result = await channel.run(
+        ask("(for i in $(seq 40); do echo tick; sleep 0.1; done; echo 1 > /tmp/done) & echo now")
+    )
     assert ("now" in result.text.splitlines(), time.monotonic() - started < 2) == (True, True)
     await asyncio.sleep(0.5)
-    assert await is_running(pod, "/bin/bash -c .for")
+    assert await is_running(channel, "/bin/bash -c .for")
 
 
-async def test_ending_commands_ends_everything_and_keeps_the_pod(pod: PodExec) -> None:
-    running = asyncio.create_task(pod.run(ask("sleep 75")))
-    while not await is_running(pod, "sleep 75"):
+async def test_ending_commands_ends_everything_and_keeps_the_pod(channel: SandboxExec) -> None:
+    running = asyncio.create_task(channel.run(ask("sleep 75")))
+    while not await is_running(channel, "sleep 75"):
         await asyncio.sleep(0.05)
-    await pod.run(ask("(setsid sleep 76 &) > /dev/null 2>&1; echo kept > /tmp/kept"))
-    await pod.end_commands()
-    await pod.end_commands()
+    await channel.run(ask("(setsid sleep 76 &) > /dev/null 2>&1; echo kept > /tmp/kept"))
+    await channel.end_commands()
+    await channel.end_commands()
     assert (await running).exit_code == 137
-    assert not await is_running(pod, "sleep 7")
-    assert (await pod.run(ask("cat /tmp/kept"))).text == "kept\n"
+    assert not await is_running(channel, "sleep 7")
+    assert (await channel.run(ask("cat /tmp/kept"))).text == "kept\n"
 
 
-async def test_output_is_bounded_at_both_ends_while_it_streams(pod: PodExec) -> None:
-    result = await pod.run(ask("echo first; yes | head -c 30000000; echo last", output_limit_bytes=10_000))
+async def test_output_is_bounded_at_both_ends_while_it_streams(channel: SandboxExec) -> None:
+    result = await channel.run(ask("echo first; yes | head -c 30000000; echo last", output_limit_bytes=10_000))
     assert result.truncated
     assert len(result.stdout) < 10_100
     assert result.stdout.startswith(b"first\n")
@@ -215,11 +231,11 @@ async def test_what_fails_before_the_command_began_is_tried_again(
     assert fault.seen == 1
 
 
-async def test_many_commands_run_at_once_on_one_loop_without_threads(pod: PodExec) -> None:
+async def test_many_commands_run_at_once_on_one_loop_without_threads(channel: SandboxExec) -> None:
     import threading
 
     before, started = threading.active_count(), time.monotonic()
-    results = await asyncio.gather(*(pod.run(ask("sleep 1")) for _ in range(40)))
+    results = await asyncio.gather(*(channel.run(ask("sleep 1")) for _ in range(40)))
     assert {result.exit_code for result in results} == {0}
     assert time.monotonic() - started < 5
     assert threading.active_count() == before

@@ -1,0 +1,247 @@
+"""Sandboxes come and go: leases are renewed, nothing is left behind, and nobody touches what is another's."""
+
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from kube_rig import KINDS, Rig, memory_rig
+
+from agentic.cluster.resources import JOBS, NETWORK_POLICIES, PODS, Resource, name_of
+from agentic.sandbox.errors import SandboxLostError
+from agentic.sandbox.kube.leases import parse_time
+from agentic.sandbox.kube.manifests import HEARTBEAT, HOLDER
+from agentic.sandbox.kube.owner import describe_holder, is_lease_dead
+
+ROOT = Path(__file__).parents[4]
+
+
+async def objects(rig: Rig) -> list[str]:
+    """Everything of ours that the API server holds."""
+    assert rig.server is not None
+    return sorted(f"{kind}/{name}" for kind, _, name in rig.server.store.objects)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_closing_a_provider_leaves_nothing_at_all(kind: str) -> None:
+    async with memory_rig(kind) as rig:
+        await asyncio.gather(*(rig.provider.acquire(rig.spec(f"s{number}")) for number in range(5)))
+        assert len(await rig.pods()) >= 5
+        await rig.provider.close()
+        async with asyncio.timeout(10):
+            while await objects(rig):
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_released_sandboxs_objects_are_gone_and_others_stay(kind: str) -> None:
+    no_pool = {} if kind == "pod" else {"pool": {"by": "task", "replicas": 0}}
+    async with memory_rig(kind, **no_pool) as rig:
+        first, second = [await rig.provider.acquire(rig.spec(name)) for name in ("one", "two")]
+        await first.release()
+        async with asyncio.timeout(10):
+            while len(await rig.pods()) != 1:
+                await asyncio.sleep(0.05)
+        assert (await second.exec("echo here")).text == "here\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_start_that_is_cancelled_leaves_nothing(kind: str) -> None:
+    no_pool = {} if kind == "pod" else {"pool": {"by": "task", "replicas": 0}}
+    async with memory_rig(kind, **no_pool) as rig:
+        assert rig.server is not None
+        rig.server.pods.starts_pods = False
+        for pause in (0.0, 0.02, 0.1, 0.4):
+            starting = asyncio.create_task(rig.provider.acquire(rig.spec(f"s{pause}")))
+            await asyncio.sleep(pause)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+        async with asyncio.timeout(10):
+            while await rig.pods():
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_dead_owners_sandboxes_are_swept_and_a_living_ones_are_not(kind: str) -> None:
+    async with memory_rig(kind) as rig:
+        living = await rig.provider.acquire(rig.spec("living"))
+        dead = rig.another()
+        await dead.acquire(rig.spec("dead"))
+        elsewhere = rig.another()
+        other = await elsewhere.acquire(rig.spec("other", run_id="another-run"))
+        await play_death(rig, "dead")
+        assert await rig.provider.sweep(rig.run_id) == 1
+        assert await rig.provider.sweep(rig.run_id) == 0
+        assert (await living.exec("echo a")).text == (await other.exec("echo a")).text == "a\n"
+        await elsewhere.close()
+        await dead.close()
+
+
+async def play_death(rig: Rig, sandbox_id: str) -> None:
+    """Make the owner of a sandbox look like one on another machine that has stopped renewing."""
+    for job in (await rig.admin.list(JOBS)).items:
+        owned = await rig.pods(f"agentic-rl/owner={name_of(job)}")
+        claims = [
+            pod for pod in owned if sandbox_id in pod["metadata"]["labels"].get("agentic-rl/sandbox", name_of(pod))
+        ]
+        if claims:
+            stale = {HOLDER: "elsewhere boot pid:[1] 1:1", HEARTBEAT: str(time.time() - 3600)}
+            await rig.admin.patch(JOBS, name_of(job), {"metadata": {"annotations": stale}})
+
+
+def test_an_owner_on_this_machine_is_dead_when_its_process_is_gone() -> None:
+    holder = describe_holder()
+    lease = {"metadata": {"annotations": {HOLDER: holder, HEARTBEAT: "0"}}}
+    assert not is_lease_dead(lease, 60, time.time()), "it lives, however long it did not renew"
+    place, _, _ = holder.rpartition(" ")
+    gone = {"metadata": {"annotations": {HOLDER: f"{place} 4194304:1", HEARTBEAT: str(time.time())}}}
+    assert is_lease_dead(gone, 60, time.time())
+    assert is_lease_dead({"metadata": {}}, 60, time.time())
+
+
+async def test_an_owners_lease_is_pushed_on_while_it_lives() -> None:
+    async with memory_rig("pod", renew_seconds=0.1) as rig:
+        await rig.provider.acquire(rig.spec("one"))
+        (job,) = (await rig.admin.list(JOBS)).items
+        first = float(job["metadata"]["annotations"][HEARTBEAT])
+        assert job["spec"]["activeDeadlineSeconds"] == rig.settings.lease_seconds
+        assert (job["spec"]["parallelism"], job["spec"]["ttlSecondsAfterFinished"]) == (0, 0)
+        await asyncio.sleep(1.5)
+        job = await rig.admin.get(JOBS, name_of(job))
+        assert float(job["metadata"]["annotations"][HEARTBEAT]) > first
+        assert job["spec"]["activeDeadlineSeconds"] > rig.settings.lease_seconds
+
+
+@pytest.mark.parametrize("kind", ["kruise", "agent-sandbox"])
+async def test_a_claims_own_lease_is_renewed_when_half_of_it_is_gone(kind: str) -> None:
+    group = {"kruise": "agents.kruise.io", "agent-sandbox": "extensions.agents.x-k8s.io"}[kind]
+    kinds = {
+        "kruise": Resource(group, "v1alpha1", "sandboxes", "Sandbox"),
+        "agent-sandbox": Resource(group, "v1beta1", "sandboxclaims", "SandboxClaim"),
+    }
+    async with memory_rig(kind, lease_seconds=60, renew_seconds=10, pool={"by": "task", "replicas": 0}) as rig:
+        await rig.provider.acquire(rig.spec("one"))
+
+        async def ends() -> float:
+            (body,) = (await rig.admin.list(kinds[kind])).items
+            found = parse_time({**body["spec"], **body["spec"].get("lifecycle", {})}["shutdownTime"])
+            assert found is not None
+            return found
+
+        first = await ends()
+        assert 58 < first - time.time() <= 61
+        await rig.provider.renew_due()
+        assert await ends() == first
+        for used in rig.provider._in_use.values():
+            used.taken = type(used.taken)(used.taken.pod, type(used.taken.lease)(60, time.time() + 20))
+        await asyncio.sleep(1.1)
+        await rig.provider.renew_due()
+        assert await ends() > first
+
+
+@pytest.mark.parametrize("kind", ["kruise", "agent-sandbox"])
+async def test_a_claim_that_nobody_renews_ends_with_its_sandbox(kind: str) -> None:
+    async with memory_rig(kind, lease_seconds=60, renew_seconds=10, pool={"by": "task", "replicas": 0}) as rig:
+        rig.provider.settings = rig.settings
+        sandbox = await rig.provider.acquire(rig.spec("one"))
+        await let_time_pass(rig, kind)
+        async with asyncio.timeout(10):
+            while await rig.pods():
+                await asyncio.sleep(0.05)
+        with pytest.raises(SandboxLostError):
+            await sandbox.exec("true")
+
+
+async def let_time_pass(rig: Rig, kind: str) -> None:
+    """Bring the end of every claim's time to now."""
+    assert rig.controller is not None
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    if kind == "kruise":
+        resource, patch = rig.controller.sandboxes, {"spec": {"shutdownTime": now}}
+    else:
+        resource, patch = rig.controller.claims, {"spec": {"lifecycle": {"shutdownTime": now}}}
+    for body in (await rig.admin.list(resource)).items:
+        await rig.admin.patch(resource, name_of(body), patch)
+
+
+async def test_a_lease_that_vanished_is_made_anew_for_the_sandboxes_to_come() -> None:
+    async with memory_rig("pod", renew_seconds=0.1) as rig:
+        first = await rig.provider.acquire(rig.spec("one"))
+        (job,) = (await rig.admin.list(JOBS)).items
+        await rig.admin.delete(JOBS, name_of(job))
+        with pytest.raises(SandboxLostError, match="its pod was deleted"):
+            await first.exec("true")
+        async with asyncio.timeout(10):
+            while not (await rig.admin.list(NETWORK_POLICIES)).items:
+                await asyncio.sleep(0.05)
+        second = await rig.provider.acquire(rig.spec("two"))
+        assert (await second.exec("echo on")).text == "on\n"
+
+
+CHILD = """
+import asyncio, sys
+sys.path[:0] = [{doubles!r}]
+from kube_rig import kube_settings, make_provider, CLIENT
+from agentic.cluster.client import KubeClient
+from agentic.cluster.credentials import Access, FixedCredentials
+from agentic.sandbox.base import ImageReference, SandboxSpec
+
+async def main():
+    connect = lambda: KubeClient(FixedCredentials(Access({address!r})), CLIENT)
+    provider = make_provider(kube_settings("pod"), connect)
+    try:
+        await provider.acquire(SandboxSpec("killed", "one", ImageReference("agentic/base:local")))
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+    finally:
+        await provider.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+async def test_a_process_that_is_ended_leaves_nothing_or_what_a_sweep_removes_at_once(how: signal.Signals) -> None:
+    async with memory_rig("pod") as rig:
+        assert rig.server is not None
+        code = CHILD.format(doubles=str(ROOT / "tests/doubles"), address=rig.server.address)
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+        assert child.stdout is not None
+        assert await child.stdout.readline() == b"ready\n"
+        assert await rig.provider.sweep("killed") == 0
+        child.send_signal(how)
+        await child.wait()
+        if how is signal.SIGKILL:
+            (pod,) = await rig.pods()
+            (job,) = (await rig.admin.list(JOBS)).items
+            assert pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+            assert pod["spec"]["activeDeadlineSeconds"] == rig.settings.lease_seconds
+            assert await rig.provider.sweep("killed") == 1
+        assert await rig.pods() == ()
+        assert (await rig.admin.list(JOBS)).items == ()
+
+
+async def test_what_a_run_makes_can_end_with_its_workflow() -> None:
+    owner = {"api_version": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "w", "uid": "u-1"}
+    async with memory_rig("pod", owner=owner) as rig:
+        await rig.provider.acquire(rig.spec("one"))
+        (job,) = (await rig.admin.list(JOBS)).items
+        (reference,) = job["metadata"]["ownerReferences"]
+        assert (reference["kind"], reference["name"], reference["uid"]) == ("Workflow", "w", "u-1")
+
+
+async def test_images_of_the_next_batch_are_pulled_onto_the_nodes_in_advance() -> None:
+    async with memory_rig("pod") as rig:
+        name = await rig.provider.prefetch(rig.run_id, ["b:1", "a:1", "b:1"])
+        assert await rig.provider.prefetch(rig.run_id, ["a:1", "b:1"]) == name
+        (found,) = (await rig.admin.list(Resource("apps", "v1", "daemonsets", "DaemonSet"))).items
+        pulled = found["spec"]["template"]["spec"]["initContainers"]
+        assert [container["image"] for container in pulled] == ["a:1", "b:1"]
+        assert all(container["securityContext"]["capabilities"] == {"drop": ["ALL"]} for container in pulled)
+        await rig.provider.end_prefetch(name)
+        assert (await rig.admin.list(PODS)).items == ()
