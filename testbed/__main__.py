@@ -41,6 +41,7 @@ def _do(options: argparse.Namespace, cluster: Cluster) -> int:
         case "status":
             for name, pid in cluster.status().items():
                 sys.stdout.write(f"{name:24} {'down' if pid is None else f'pid {pid}'}\n")
+            sys.stdout.write(f"{'logs':24} {cluster.layout.logs}\n")
             return 0 if cluster.is_up() else 1
         case _:
             enter_and_run(cluster, options.command)

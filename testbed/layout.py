@@ -3,13 +3,15 @@
 Two roots outlive the cluster's processes: `cache`, worth keeping (binaries, images), and `state`, deleted by `down`.
 """
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 NAME_VARIABLE = "TESTBED_NAME"
-"""A second cluster beside the first takes another name, and with it another namespace, state and control group."""
+"""A second cluster takes another name, and with it another network, state and control group. Two checkouts never share
+one, since each would take down what the other's sources made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,9 @@ class Layout:
 
     @classmethod
     def of_this_machine(cls) -> Self:
-        """The default cluster, or the one that `TESTBED_NAME` names."""
-        name = os.environ.get(NAME_VARIABLE, "agentic-testbed")
+        """The checkout's cluster, or the one that `TESTBED_NAME` names."""
+        checkout = hashlib.sha256(str(Path(__file__).resolve()).encode()).hexdigest()
+        name = os.environ.get(NAME_VARIABLE, f"agentic-testbed-{checkout[:6]}")
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         return cls(
             name=name, cache=caches / "agentic-rl/cluster", state=Path("/var/lib") / name, sockets=Path("/run") / name

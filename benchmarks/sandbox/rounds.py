@@ -56,14 +56,15 @@ async def measure(plan: Plan, cluster: ClusterAccess, namespace: str) -> dict[st
         found: dict[str, Any] = {"client_of_many": await measure_many(plan, cluster, namespace, Path(folder))}
         found["acquire_warm"] = await measure_warm(cluster, namespace, IMAGE, plan.claims)
         provider = open_provider(settings_for(namespace), Path(folder))
-        ack = Ack(namespace, IMAGE)
+        acks = (Ack(namespace, IMAGE), Ack(namespace, IMAGE, is_isolated=False))
         try:
             sandboxes, ours = await acquire_all(provider, plan.sandboxes)
-            async with ack:
-                found["acquire_cold"] = {"ours": ours, ack.name: await start_all(ack, plan.sandboxes)}
+            async with acks[0], acks[1]:
+                started = [await start_all(ack, plan.sandboxes) for ack in acks]
+                found["acquire_cold"] = {"ours": ours, acks[0].name: started[0]}
                 pods = [sandbox.name for sandbox in sandboxes]  # type: ignore[attr-defined]
-                found["exec"] = await measure_exec(plan, cluster, namespace, Ours(sandboxes), pods, ack)
-                movers = (Ours(sandboxes), Kubectl(namespace, pods), ack)
+                found["exec"] = await measure_exec(plan, cluster, namespace, pods, (Ours(sandboxes), *acks))
+                movers = (Ours(sandboxes), Kubectl(namespace, pods), acks[0])
                 found["transfer"] = await measure_transfers(movers, plan.megabytes, Path(folder))
         finally:
             await provider.close()
@@ -81,18 +82,18 @@ async def acquire_all(provider: SandboxProvider, count: int) -> tuple[list[Sandb
 async def start_all(ack: Ack, count: int) -> dict[str, Any]:
     times = Times()
     for number in range(count):
-        await times.take(ack.start(number))
+        await times.take(ack.start(number, ack.name.replace(", ", "-").replace(" ", "-").lower()))
     return times.summary()
 
 
 async def measure_exec(
-    plan: Plan, cluster: ClusterAccess, namespace: str, ours: Ours, pods: list[str], ack: Ack
+    plan: Plan, cluster: ClusterAccess, namespace: str, pods: list[str], others: Sequence[Way]
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for concurrency in plan.concurrencies:
         official = OfficialClient(namespace, pods, concurrency)
         async with Kubelet(cluster.layout, namespace, pods) as kubelet, official:
-            ways: tuple[Way, ...] = (kubelet, ours, official, ack)
+            ways: tuple[Way, ...] = (kubelet, *others, official)
             tallies = [Tally(concurrency) for _ in ways]
             for _ in range(PASSES):
                 for way, tally in zip(ways, tallies, strict=True):
