@@ -15,7 +15,7 @@ from ..errors import RendererError
 from .base import HeldTurn, ReplyParser, WholeReplyParser
 from .forms import HERMES, LLAMA, ReplyForm, call_constraint, opens_thinking
 from .jinja import ChatTemplate
-from .parsers import PlainTextParser, reply_parser, whole_reply
+from .parsers import HoldingParser, PlainTextParser, reply_parser, whole_reply
 from .tokens import TextTokenizer, TokenizerFiles
 
 TAIL_TOKENS = 4096
@@ -24,20 +24,26 @@ the rest several times."""
 
 
 OWN_FORMS = {"qwen3": ReplyForm("may", HERMES), "llama-3": ReplyForm("never", LLAMA)}
-"""Families whose replies our own reader knows; the other forms of calls (XML and the like) are the library's."""
+"""Families whose replies our own reader knows whole."""
+CALL_SIGNS = {
+    **dict.fromkeys(("qwen3.5", "qwen3.6", "qwen3.8", "prime-qwen3"), "<tool_call>"),
+    **dict.fromkeys(("glm-4.5", "glm-5", "glm-5.1", "glm-5.3"), "<tool_call>"),
+    **dict.fromkeys(("nemotron-3", "nemotron-3-ultra", "nemotron-3.5"), "<tool_call>"),
+    "minimax-m2": "<minimax:tool_call>",
+}
+"""Families that think in `<think>` and whose calls (XML and the like) begin so; the library reads these calls."""
 
 
 class LibraryRenderer:
     """The proxy's protocol over one of the library's renderers."""
 
-    def __init__(self, renderer: Any, tokenizer: "LibraryTokenizer", form: ReplyForm | None) -> None:
-        """`form` is how replies are written, where our own reader knows it; else the library reads them, at their
-        end."""
+    def __init__(self, renderer: Any, tokenizer: "LibraryTokenizer", family: str) -> None:
         self._renderer = renderer
         self._tokenizer = tokenizer
-        self._form = form
+        self._family = family
         self._stops = tuple(int(token) for token in renderer.get_stop_token_ids())
         self._opening = self.render([Message("user", ".")], None)
+        self._form = self._find_form()
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -70,8 +76,13 @@ class LibraryRenderer:
 
     def stream_parser(self, tools: Sequence[Json] | None) -> ReplyParser:
         """Thinking, text and calls as they are sampled, or at the end where the library reads them."""
+        tokenizer = self._tokenizer.tokenizer
+        if self._form is not None and (self._family in OWN_FORMS or not tools):
+            return reply_parser(tokenizer, self._form, bool(tools), self._stops)
         if self._form is not None:
-            return reply_parser(self._tokenizer.tokenizer, self._form, bool(tools), self._stops)
+            sign = CALL_SIGNS[self._family]
+            shown = tokenizer.detokenizer([*self._form.markers, sign])
+            return HoldingParser(shown, self._form, sign, self._stops, lambda ids: self._read_calls(ids, tools))
         return WholeReplyParser(lambda ids: self._parse_by_library(ids, tools))
 
     def encode(self, text: str) -> list[int]:
@@ -88,7 +99,17 @@ class LibraryRenderer:
 
     def tool_constraint(self, tools: Sequence[Json], parallel: bool) -> Json | None:
         """What the form of calls says; None where the library alone knows it."""
-        return call_constraint(self._form.calls, tools, parallel) if self._form is not None else None
+        form = OWN_FORMS.get(self._family)
+        return call_constraint(form.calls, tools, parallel) if form is not None else None
+
+    def _find_form(self) -> ReplyForm | None:
+        form = OWN_FORMS.get(self._family) or (ReplyForm("may") if self._family in CALL_SIGNS else None)
+        if form is None or form.thinking == "never":
+            return form
+        return ReplyForm("opened" if opens_thinking(self._tokenizer.decode(self._opening)) else "may", form.calls)
+
+    def _read_calls(self, completion_ids: Sequence[int], tools: Sequence[Json] | None) -> tuple[ToolCall, ...]:
+        return self._parse_by_library(completion_ids, tools).tool_calls
 
     def _parse_by_library(self, completion_ids: Sequence[int], tools: Sequence[Json] | None) -> Message:
         """If any call is malformed, all of the text stays text."""
@@ -154,15 +175,7 @@ def _build(tokenizer: LibraryTokenizer, family: str) -> LibraryRenderer:
         built = renderers.create_renderer(tokenizer, renderers.config_from_name(family))
     except (AssertionError, ValueError) as error:
         raise RendererError(f"{tokenizer.name_or_path} lacks what the family {family} needs: {error}") from error
-    return LibraryRenderer(built, tokenizer, _form(built, tokenizer, family))
-
-
-def _form(renderer: Any, tokenizer: LibraryTokenizer, family: str) -> ReplyForm | None:
-    form = OWN_FORMS.get(family)
-    if form is None or form.thinking == "never":
-        return form
-    prompt = renderer.render_ids([{"role": "user", "content": "."}], add_generation_prompt=True)
-    return ReplyForm("opened" if opens_thinking(tokenizer.decode(list(prompt))) else form.thinking, form.calls)
+    return LibraryRenderer(built, tokenizer, family)
 
 
 def _agrees(renderer: LibraryRenderer, files: TokenizerFiles) -> bool:

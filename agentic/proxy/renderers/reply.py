@@ -57,6 +57,11 @@ class ReplyReader:
             Part.BETWEEN_CALLS: self._seek_call,
         }
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether what comes next is thinking."""
+        return self._part is Part.THINKING or (self._part is Part.BEGINNING and self._form.thinking == "opened")
+
     def feed(self, text: str) -> list[ReplyDelta]:
         """What is certain after this text too."""
         return self._run(text, is_end=False)
