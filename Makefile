@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup demo test test-full test-clients check golden docs pins clean cluster cluster-down test-cluster bench-sandbox
+.PHONY: exec-server help setup demo test test-full test-clients check golden docs pins clean cluster cluster-down test-cluster bench-sandbox
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ check: setup ## Check format, lint, types, import rules and length bounds
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
 	@$(PYTHON) -m pytest -q tests/test_rooms.py
+
+exec-server: ## Build the exec server of sandboxes, one static binary, into build/
+	@cd images/exec-server && CGO_ENABLED=0 GOFLAGS= go build -trimpath -ldflags "-s -w" -o ../../build/exec-server .
 
 golden: setup ## Rewrite the golden files from today's output; read the diff before committing it
 	@$(PYTHON) -m pytest -q --write-golden tests

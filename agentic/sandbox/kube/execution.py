@@ -4,11 +4,14 @@
 SandboxLostError.
 """
 
+import re
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentic.sandbox.base import Command, ExecResult
+
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 type Sink = Callable[[bytes], Awaitable[None]]
 """Takes standard output as it comes; while it waits, the command is held back."""
@@ -30,6 +33,12 @@ class ExecRequest:
     stdin: bytes | AsyncIterable[bytes] = b""
     sink: Sink | None = None
     """Receives standard output instead of the result."""
+
+    def require_names(self) -> None:
+        """Raises ValueError for an environment that no shell can hold."""
+        for name in self.env:
+            if not ENV_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name for an environment variable: use letters, digits and '_'")
 
 
 class SandboxExec(Protocol):

@@ -9,7 +9,6 @@ sets up the first two and marks, with a word that only this command has,
 `KILL` ends what a command started: its session, and what has left that but still carries the word in its environment.
 """
 
-import re
 import secrets
 import shlex
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from agentic.sandbox.kube.execution import ExecRequest
 
 MARK_VARIABLE = "AGENTIC_EXEC"
-ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LONGEST_IN_ADDRESS_BYTES = 6 * 1024
 """Of a command and its environment: more goes through standard input, since proxies bound an address to 8 KiB or so,
 and Linux a single argument to 128 KiB."""
@@ -117,9 +115,7 @@ class WrappedCommand:
 
 def wrap(request: ExecRequest) -> WrappedCommand:
     """Raises ValueError for an environment that no shell can hold."""
-    for name in request.env:
-        if not ENV_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name for an environment variable: use letters, digits and '_'")
+    request.require_names()
     mark = secrets.token_hex(8)
     env = [f"{name}={value}" for name, value in request.env.items()]
     is_line = isinstance(request.command, str)

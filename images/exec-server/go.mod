@@ -1,0 +1,3 @@
+module agentic-rl/exec-server
+
+go 1.24
