@@ -26,7 +26,7 @@ from agentic.training.settings import TrainSettings
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
 LARGEST_DIFFERENCE = 1e-3
-"""In nats, for one token, in float32. Measured on 2 cores with one thread: 2.3e-5 over 192 tokens, 4.8e-6 on average."""
+"""In nats, for one token, in float32. Measured with one thread: 2.3e-5 over 192 tokens, 4.8e-6 on average."""
 CONTEXT_TOKENS = 2048
 PARAMETERS = {"type": "object", "properties": {"cmd": {"enum": ["ls", "pwd"]}}, "required": ["cmd"]}
 TOOLS = [{"type": "function", "function": {"name": "run", "parameters": PARAMETERS}}]
