@@ -21,6 +21,7 @@ from typing import Self
 
 from ..engines.base import Engine
 from ..errors import ProxyError
+from ..keys import SECRET_BYTES, kept_secret
 from ..renderers.base import Renderer
 from ..settings import ProxySettings
 from .boot import Boot, encode_boot
@@ -55,7 +56,7 @@ class ProxyFleet:
         self._make_engine = make_engine
         self._make_renderer = make_renderer
         self._processes = processes
-        self._secret = secrets.token_bytes(32)
+        self._secret: bytes | None = None
         self._folder = Path()
         self._agents: list[socket.socket] = []
         self._inside: list[socket.socket] = []
@@ -127,6 +128,12 @@ class ProxyFleet:
         if settings.unix_socket is not None:
             self._inside.append(_listen_unix(settings.unix_socket))
 
+    def _find_secret(self) -> bytes:
+        """Of the sessions' keys: beside the journal if there is one, so that keys outlive the fleet as sessions do."""
+        journal = self._settings.journal_directory
+        self._secret = secrets.token_bytes(SECRET_BYTES) if journal is None else kept_secret(journal)
+        return self._secret
+
     def _boot(self, slot: int) -> Boot:
         following = (slot + 1) % self._processes
         agents = [self._agents[number] for number in sorted({slot, following})]
@@ -137,7 +144,7 @@ class ProxyFleet:
             settings=self._settings,
             make_engine=self._make_engine,
             make_renderer=self._make_renderer,
-            secret=self._secret,
+            secret=self._secret or self._find_secret(),
             control_key=self.control_key,
             agent_url=self.agent_url,
             control_url=self.control_url,
