@@ -22,7 +22,7 @@ from agentic.cluster.settings import ClusterSettings, MachineSettings
 from agentic.images.settings import ImageSettings
 from agentic.models.settings import ModelScopeModel, ModelSettings
 from agentic.rollout.settings import RolloutSettings
-from agentic.sandbox.settings import BubblewrapSandbox, SandboxSettings
+from agentic.sandbox.settings import BubblewrapSandbox, ContainerSandbox, KubeSandbox, SandboxSettings
 from agentic.tasks.settings import DataSettings, FolderData, MutationData, RowsData, SweBenchData
 from agentic.training.settings import RaySettings, TrainSettings
 from workflows import profile_yaml
@@ -85,6 +85,17 @@ class Settings(base.Settings):
                 f"rollout.agent.max_tokens is {tokens} but train.max_response_tokens is "
                 f"{self.train.max_response_tokens}: one reply would not fit, lower the first or raise the second"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _lease_outlives_a_trial(self) -> Self:
+        if isinstance(self.sandbox, ContainerSandbox | KubeSandbox):
+            needed = self.rollout.deadline_seconds
+            if self.sandbox.lease_seconds <= needed:
+                raise ValueError(
+                    f"sandbox.lease_seconds is {self.sandbox.lease_seconds} but rollout and grading may take "
+                    f"rollout.deadline_seconds ({needed:g}): raise the lease or lower the deadline"
+                )
         return self
 
     @model_validator(mode="after")

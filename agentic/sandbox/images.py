@@ -62,6 +62,11 @@ class RegistryImages:
         )
 
 
+def base_image(settings: SandboxSettings, store: RootfsStore) -> SandboxImage:
+    """What a sandbox without a task starts from."""
+    return open_images(settings, store).find("the base", store.root / "none", BASE_IMAGE)
+
+
 def has_recipe(environment_dir: Path) -> bool:
     return (environment_dir / "Dockerfile").exists()
 

@@ -13,12 +13,14 @@ from pathlib import Path
 from agentic.errors import AgenticError, PermanentError, Problem
 from agentic.sandbox.base import SandboxSpec
 from agentic.sandbox.errors import SandboxSetupError
+from agentic.sandbox.images import base_image
 from agentic.sandbox.local.cgroup import CGROUP_ROOT, OWN_CGROUPS, Limits, find_cgroups, remove_cgroups
 from agentic.sandbox.providers import make_provider, open_store
 from agentic.sandbox.settings import (
     MIB,
     BubblewrapSandbox,
     DockerSandbox,
+    KubeSandbox,
     PodmanSandbox,
     SandboxSettings,
     UnsafeProcessSandbox,
@@ -48,6 +50,8 @@ async def preflight(
             problems = [*check_program(settings.program, settings.provider, "bubblewrap"), *check_store(store_root)]
         case UnsafeProcessSandbox():
             problems = check_store(store_root)
+        case KubeSandbox():
+            problems = []
     return problems or await check_by_trying(settings, store_root)
 
 
@@ -99,16 +103,16 @@ def check_store(root: Path) -> list[Problem]:
 
 
 async def check_by_trying(settings: SandboxSettings, store_root: Path) -> list[Problem]:
-    """Start a sandbox on the base folder and run the interpreter in it."""
+    """Start a sandbox on the base and run the interpreter in it."""
     store = open_store(store_root, settings)
     try:
-        rootfs = await asyncio.to_thread(store.ensure_base)
+        image = await asyncio.to_thread(base_image, settings, store)
         provider = make_provider(settings, store)
     except (AgenticError, OSError) as error:
         return [Problem(f"a sandbox cannot be prepared: {error}", not isinstance(error, PermanentError | OSError))]
     try:
         await provider.sweep(PROBE_RUN_ID)
-        sandbox = await provider.acquire(SandboxSpec(PROBE_RUN_ID, uuid.uuid4().hex[:8], rootfs))
+        sandbox = await provider.acquire(SandboxSpec(PROBE_RUN_ID, uuid.uuid4().hex[:8], image))
         result = await sandbox.exec(["python3", "-S", "-E", "-c", "print(6 * 7)"], timeout_seconds=30)
     except AgenticError as error:
         return [Problem(explain(str(error)))]

@@ -1,6 +1,10 @@
 """Tries each isolation promise from inside a sandbox, and prints which are kept.
 
-    python -m agentic.sandbox.probe [--store FOLDER] [--provider bubblewrap]
+    python -m agentic.sandbox.probe [--store FOLDER] [--provider bubblewrap] [KEY=VALUE ...]
+
+KEY=VALUE are settings of the provider, such as `namespace=rl` for one on Kubernetes. Pods are tried with promises of
+their own: they have a network interface, which a policy closes, and their disk is bounded by eviction, which is not
+tried since it would fill a node.
 
 Exit code 0 when all are kept, 1 when one is broken, 78 when no sandbox could be started.
 """
@@ -11,18 +15,20 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import yaml
 from pydantic import TypeAdapter
 
 from agentic.errors import AgenticError
-from agentic.sandbox.base import ExecResult, Sandbox, SandboxProvider, SandboxSpec
+from agentic.sandbox.base import ExecResult, Sandbox, SandboxImage, SandboxProvider, SandboxSpec
 from agentic.sandbox.errors import SandboxLostError
+from agentic.sandbox.images import base_image
 from agentic.sandbox.providers import make_provider, open_store
-from agentic.sandbox.rootfs import RootfsStore
-from agentic.sandbox.settings import MIB, SandboxSettings
+from agentic.sandbox.settings import MIB, KubeSandbox, SandboxSettings
 
 RUN_ID = "probe"
 Outcome = tuple[bool, str]
@@ -50,6 +56,20 @@ except OSError:
     pass
 print(made)
 """
+TOKEN_PLACES = ("/var/run/secrets/kubernetes.io", "/run/secrets/kubernetes.io")
+REACH_CLUSTER = """
+import os, socket, sys
+for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_PORT"):
+    if name in os.environ:
+        sys.exit(f"{name} tells where the API server is")
+for address in (("10.96.0.1", 443), ("10.0.0.1", 443), ("172.20.0.1", 443), ("169.254.169.254", 80)):
+    try:
+        socket.create_connection(address, timeout=0.7)
+    except OSError:
+        continue
+    sys.exit(f"reached {address}")
+"""
+RESOLVE = "import socket\nsocket.setdefaulttimeout(1)\nprint(socket.gethostbyname('kubernetes.default.svc'))"
 HOG = "blocks = []\nwhile True: blocks.append(bytearray(8 << 20))"
 PRIVILEGES = "grep -E '^(CapEff|CapPrm|CapBnd|CapAmb):' /proc/self/status; grep NoNewPrivs /proc/self/status"
 
@@ -161,6 +181,34 @@ async def bounds_time(sandbox: Sandbox) -> Outcome:
     return result.timed_out and left == "0", f"timed out: {result.timed_out}, processes left: {left}"
 
 
+async def has_no_token(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec(["/bin/sh", "-c", 'for p in "$@"; do ls -d "$p"; done', "sh", *TOKEN_PLACES])
+    return not result.stdout, result.text.strip() or "no service-account token"
+
+
+async def cannot_reach_the_cluster(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec(["python3", "-c", REACH_CLUSTER], timeout_seconds=20)
+    return result.exit_code == 0, "no address answers" if result.exit_code == 0 else last_words(result)
+
+
+async def cannot_resolve_names(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec(["python3", "-c", RESOLVE], timeout_seconds=20)
+    return result.exit_code != 0, last_words(result)
+
+
+async def is_filtered_by_seccomp(sandbox: Sandbox) -> Outcome:
+    result = await sandbox.exec("grep -E '^Seccomp:' /proc/self/status")
+    return result.text.split()[-1:] == ["2"], result.text.strip()
+
+
+async def bounds_memory_of_a_pod(sandbox: Sandbox) -> Outcome:
+    """The kernel kills the command, or the container with it, which loses the sandbox and says why."""
+    try:
+        return await bounds_memory(sandbox)
+    except SandboxLostError as error:
+        return "more memory than its limit" in str(error), str(error)[-100:]
+
+
 PROMISES = (
     Promise("no address of a network can be reached", has_no_network),
     Promise("no network interface but loopback", has_only_loopback),
@@ -179,13 +227,35 @@ PROMISES = (
     Promise("time is bounded, for all that a command started", bounds_time),
 )
 
+PROMISES_OF_PODS = (
+    Promise("no service-account token is there", has_no_token),
+    Promise("the API server and the node's metadata cannot be reached", cannot_reach_the_cluster),
+    Promise("no address of a network can be reached", has_no_network),
+    Promise("no name of the cluster can be resolved", cannot_resolve_names),
+    Promise("processes of the host are invisible", hides_host_processes),
+    Promise("kernel settings cannot be changed", cannot_write_kernel_settings),
+    Promise("commands hold no capability", has_no_privileges),
+    Promise("commands can gain no privilege", cannot_gain_privileges),
+    Promise("system calls are filtered", is_filtered_by_seccomp),
+    Promise("no device of the host can be reached", has_no_devices),
+    Promise("what runs inside cannot end the sandbox", survives_its_own_violence),
+    Promise("processes are bounded", bounds_processes),
+    Promise("memory is bounded", bounds_memory_of_a_pod),
+    Promise("output is bounded", bounds_output),
+    Promise("time is bounded, for all that a command started", bounds_time),
+)
 
-async def probe(provider: SandboxProvider, store: RootfsStore) -> list[Finding]:
+
+def promises_of(settings: SandboxSettings) -> tuple[Promise, ...]:
+    """What sandboxes of these settings promise."""
+    return PROMISES_OF_PODS if isinstance(settings, KubeSandbox) else PROMISES
+
+
+async def probe(provider: SandboxProvider, image: SandboxImage, promises: Sequence[Promise]) -> list[Finding]:
     """Try every promise, each in a sandbox of its own; losing one breaks the promise that was tried."""
-    rootfs = await asyncio.to_thread(store.ensure_base)
     findings = []
-    for promise in PROMISES:
-        sandbox = await provider.acquire(SandboxSpec(RUN_ID, f"{os.getpid()}-{secrets.token_hex(4)}", rootfs))
+    for promise in promises:
+        sandbox = await provider.acquire(SandboxSpec(RUN_ID, f"{os.getpid()}-{secrets.token_hex(4)}", image))
         try:
             is_kept, detail = await promise.check(sandbox)
         except SandboxLostError as error:
@@ -196,22 +266,33 @@ async def probe(provider: SandboxProvider, store: RootfsStore) -> list[Finding]:
     return findings
 
 
-async def main() -> int:
+def read_arguments() -> tuple[SandboxSettings, Path | None]:
     parser = argparse.ArgumentParser(
         prog="python -m agentic.sandbox.probe", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--store", type=Path, help="the root-folder store; a temporary one when left out")
-    parser.add_argument(
-        "--provider", default="bubblewrap", choices=["bubblewrap", "podman", "docker", "unsafe-process"]
-    )
+    parser.add_argument("--provider", default="bubblewrap", help="as in the setting sandbox.provider")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the provider")
     arguments = parser.parse_args()
-    settings: SandboxSettings = TypeAdapter(SandboxSettings).validate_python({"provider": arguments.provider})
-    with tempfile.TemporaryDirectory(prefix="agentic-probe-") as folder:
-        store = open_store(arguments.store or Path(folder), settings)
+    fields: dict[str, Any] = {"provider": arguments.provider}
+    for word in arguments.settings:
+        key, _, value = word.partition("=")
+        fields[key] = yaml.safe_load(value)
+    settings: SandboxSettings = TypeAdapter(SandboxSettings).validate_python(fields)
+    return settings, arguments.store
+
+
+async def main() -> int:
+    settings, folder = read_arguments()
+    with tempfile.TemporaryDirectory(prefix="agentic-probe-") as temporary:
+        store = open_store(folder or Path(temporary), settings)
         try:
             provider = make_provider(settings, store)
-            findings = await probe(provider, store)
-            await provider.close()
+            try:
+                image = await asyncio.to_thread(base_image, settings, store)
+                findings = await probe(provider, image, promises_of(settings))
+            finally:
+                await provider.close()
         except AgenticError as error:
             sys.stderr.write(f"{error}\n")
             return 78

@@ -78,6 +78,10 @@ def test_lists_and_null_are_json() -> None:
         (["train.device=cuda"], "cluster.head.gpus is 0 but train.gpus_per_node is 1: set both"),
         (["rollout.deadline_seconds=10"], "rollout.deadline_seconds is 10 but start + grading need"),
         (["sandbox.scratch_mb=4000"], "sandbox.scratch_mb is 4000 but"),
+        (
+            ["sandbox.provider=pod", "sandbox.lease_seconds=90", "sandbox.renew_seconds=10"],
+            "sandbox.lease_seconds is 90 but rollout and grading may take rollout.deadline_seconds (120): raise the",
+        ),
         (["cluster.deadline_seconds=60"], "cluster.deadline_seconds is 60 but one step may take"),
         (["cluster.workspace_path=work"], 'cluster.workspace_path is "work": string should match pattern'),
     ],
