@@ -1,0 +1,214 @@
+"""On a real API server: what only its own controllers, kubelet and admission can show."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from faulty_proxy import FaultyProxy
+from kube_rig import CLIENT, KINDS, Rig, Space, Spaces, cluster_rig, make_provider
+
+from agentic.cluster.client import KubeClient
+from agentic.cluster.credentials import Access, LoadedCredentials
+from agentic.cluster.resources import JOBS, NODES, PODS, name_of
+from agentic.sandbox.base import SandboxProvider
+from agentic.sandbox.errors import SandboxLostError, SandboxStartError
+from agentic.sandbox.kube.provider import KubeProvider
+from testbed.fake_nodes import NODE_SELECTOR, TOLERATION, fake_node
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[4]
+MANY = int(os.environ.get("SANDBOXES", "1000"))
+"""Of the test of scale."""
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+sys.path[:0] = [{doubles!r}]
+from kube_rig import kube_settings, make_provider, CLIENT
+from agentic.cluster.client import KubeClient
+from agentic.cluster.credentials import LoadedCredentials
+from agentic.sandbox.base import ImageReference, SandboxSpec
+
+async def main():
+    connect = lambda: KubeClient(LoadedCredentials(Path({account!r})), CLIENT, namespace={namespace!r})
+    provider = make_provider(kube_settings("pod", lease_seconds={lease}, renew_seconds=5), connect)
+    await provider.acquire(SandboxSpec({run_id!r}, "one", ImageReference("agentic/base:local")))
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def start_child(space: Space, run_id: str, lease: int) -> asyncio.subprocess.Process:
+    code = CHILD.format(
+        doubles=str(ROOT / "tests/doubles"),
+        account=str(space.account),
+        namespace=space.namespace,
+        lease=lease,
+        run_id=run_id,
+    )
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, cwd=ROOT, stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    assert child.stdout is not None
+    assert await child.stdout.readline() == b"ready\n"
+    return child
+
+
+@pytest.mark.timeout(240)
+async def test_what_a_killed_trainer_leaves_is_gone_after_the_lease_without_any_code_of_ours(spaces: Spaces) -> None:
+    space = spaces.of("pod")
+    async with cluster_rig("pod", space) as rig:
+        child = await start_child(space, "killed", lease=60)
+        labels = "agentic-rl/run=killed"
+        (pod,) = await rig.pods(labels)
+        (job,) = (await rig.admin.list(JOBS, labels=labels)).items
+        assert pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+        await asyncio.sleep(12)
+        (renewed,) = (await rig.admin.list(JOBS, labels=labels)).items
+        assert renewed["spec"]["activeDeadlineSeconds"] >= 65, "it was renewed while it lived"
+        child.send_signal(signal.SIGKILL)
+        await child.wait()
+        killed = time.monotonic()
+        async with asyncio.timeout(150):
+            while (await rig.admin.list(JOBS, labels=labels)).items or await rig.pods(labels):
+                await asyncio.sleep(1)
+        assert 40 < time.monotonic() - killed < 120
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_two_runs_side_by_side_do_not_touch_each_other(kind: str, spaces: Spaces) -> None:
+    async with cluster_rig(kind, spaces.of(kind)) as rig:
+        mine = await rig.provider.acquire(rig.spec("one"))
+        other = rig.another()
+        theirs = await other.acquire(rig.spec("one", run_id="other-run"))
+        assert await rig.provider.sweep("other-run") == 0
+        await rig.provider.close()
+        assert (await theirs.exec("echo alive")).text == "alive\n"
+        with pytest.raises(SandboxLostError):
+            await mine.exec("true")
+        await other.close()
+        labels = f"agentic-rl/run in ({rig.run_id},other-run)"
+        async with asyncio.timeout(40):
+            while await rig.pods(labels):
+                await asyncio.sleep(0.5)
+
+
+async def test_an_image_that_is_nowhere_is_infra_with_the_kubelets_own_words(spaces: Spaces) -> None:
+    async with cluster_rig("pod", spaces.of("pod"), unpullable_seconds=2) as rig:
+        rig.image = "localhost:1/nowhere/none:1"
+        with pytest.raises(SandboxStartError, match=r"the image cannot be pulled.*localhost:1/nowhere/none:1"):
+            await rig.provider.acquire(rig.spec("one"))
+
+
+async def test_a_sandbox_that_no_node_has_room_for_is_infra_with_the_schedulers_own_words(spaces: Spaces) -> None:
+    async with cluster_rig("pod", spaces.of("pod"), start_timeout_seconds=3, request_cpus=500, cpus=500) as rig:
+        with pytest.raises(
+            SandboxStartError, match=r"no node has room \(0/\d+ nodes are available: .*Insufficient cpu"
+        ):
+            await rig.provider.acquire(rig.spec("one"))
+
+
+async def test_a_sandbox_over_its_memory_is_lost_and_says_so(spaces: Spaces) -> None:
+    async with cluster_rig("pod", spaces.of("pod"), memory_mb=64, request_memory_mb=16) as rig:
+        sandbox = await rig.provider.acquire(rig.spec("one"))
+        hog = ["python3", "-S", "-E", "-c", "bytearray(256 << 20)"]
+        result_or_loss: object
+        try:
+            result_or_loss = await sandbox.exec(hog, timeout_seconds=20)
+        except SandboxLostError as error:
+            result_or_loss = error
+        if isinstance(result_or_loss, SandboxLostError):
+            assert "used more memory than its limit" in str(result_or_loss)
+        else:
+            assert result_or_loss.exit_code == 137  # type: ignore[attr-defined]
+            assert (await sandbox.exec("echo alive")).text == "alive\n"
+
+
+async def test_a_pod_whose_time_is_over_is_lost_and_says_so(spaces: Spaces) -> None:
+    async with cluster_rig("pod", spaces.of("pod")) as rig:
+        sandbox = await rig.provider.acquire(rig.spec("one"))
+        (pod,) = await rig.pods(f"agentic-rl/run={rig.run_id}")
+        await rig.admin.patch(PODS, name_of(pod), {"spec": {"activeDeadlineSeconds": 1}})
+        with pytest.raises(SandboxLostError, match="its lease has run out"):
+            await sandbox.exec("sleep 30")
+
+
+async def test_a_warm_sandbox_takes_another_image_in_place_on_a_real_node(spaces: Spaces) -> None:
+    pool = {"by": "class", "minimum": 1, "spare": 0.0}
+    async with cluster_rig("kruise", spaces.of("kruise"), pool=pool) as rig:
+        first = await rig.provider.acquire(rig.spec("one"))
+        async with asyncio.timeout(40):
+            while len(await rig.pods(f"agentic-rl/run={rig.run_id}")) < 2:
+                await asyncio.sleep(0.5)
+        rig.image = "docker.io/agentic/base:local"
+        sandbox = await rig.provider.acquire(rig.spec("two"))
+        assert (await sandbox.exec("echo hi")).text == "hi\n"
+        assert (await first.exec("echo hi")).text == "hi\n"
+
+
+async def make_fake_nodes(rig: Rig, count: int) -> None:
+    for number in range(count):
+        await rig.admin.apply(NODES, fake_node(f"fake-{number}", pods=1000))
+
+
+FAKE = {"node_selector": NODE_SELECTOR, "tolerations": [TOLERATION], "starts_per_node": 64}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_thousand_sandboxes_come_and_go_while_the_api_server_fails(kind: str, spaces: Spaces) -> None:
+    space = spaces.of(kind)
+    pool = {} if kind == "pod" else {"pool": {"by": "task", "replicas": 8}}
+    async with cluster_rig(kind, space, kubelet=False, start_concurrency=64, **FAKE, **pool) as rig:
+        await make_fake_nodes(rig, 4)
+        access = await LoadedCredentials(space.account).access()
+        async with FaultyProxy(access, error_rate=0.05, watch_expiry_rate=0.002) as proxy:
+            provider = provider_behind(proxy, space, rig)
+            began = time.monotonic()
+            outcomes = await churn(rig, provider, MANY, at_once=64)
+            seconds = time.monotonic() - began
+            assert sum(proxy.injected.values()) > MANY / 20
+            await provider.close()
+        lost = [str(one) for one in outcomes if one is not None]
+        sys.stderr.write(
+            f"\n{kind}: {MANY} sandboxes in {seconds:.0f} s, {len(lost)} infra, injected {dict(proxy.injected)}\n"
+        )
+        assert len(lost) <= MANY * 0.01, lost[:3]
+        async with asyncio.timeout(120):
+            while await rig.pods(f"agentic-rl/run={rig.run_id}"):
+                await asyncio.sleep(1)
+
+
+def provider_behind(proxy: FaultyProxy, space: Space, rig: Rig) -> KubeProvider:
+    token = LoadedCredentials(space.account)
+
+    class Behind:
+        async def access(self, *, is_refused: bool = False) -> Access:
+            known = await token.access(is_refused=is_refused)
+            return Access(proxy.address, known.authorization, namespace=space.namespace)
+
+    return make_provider(rig.settings, lambda: KubeClient(Behind(), CLIENT, namespace=space.namespace))
+
+
+async def churn(rig: Rig, provider: SandboxProvider, count: int, at_once: int) -> list[Exception | None]:
+    """Take and give back, so many at once, in random order of ends."""
+    gate = asyncio.Semaphore(at_once)
+
+    async def one(number: int) -> Exception | None:
+        async with gate:
+            try:
+                sandbox = await provider.acquire(rig.spec(f"s{number}"))
+            except SandboxStartError as error:
+                return error
+            await asyncio.sleep(number % 7 / 10)
+            await sandbox.release()
+        return None
+
+    return await asyncio.gather(*(one(number) for number in range(count)))
