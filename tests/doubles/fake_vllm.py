@@ -28,6 +28,7 @@ class FakeVllm:
         self.delay_seconds = 0.0
         self.cut_after: int | None = None
         self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
         self.is_compact = True
         self.hang_ups = 0
         self.open = self.most_open = 0
@@ -55,6 +56,7 @@ class FakeVllm:
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.bodies.append(body)
+        self.headers.append(dict(request.headers))
         if self.status != 200:
             error = {"message": self.message, "type": "NotFoundError", "param": None, "code": self.status}
             return web.json_response({"error": error}, status=self.status)

@@ -15,6 +15,7 @@ import numpy
 import orjson
 
 from ..errors import EngineError
+from ..tracing import trace_headers
 from .refusals import is_overflow, refusal_or_error
 
 CONNECT_SECONDS = 10.0
@@ -49,7 +50,7 @@ class EngineHttp:
     async def send(self, path: str, body: Mapping[str, Any]) -> None:
         """Post where no answer is awaited but its arrival; a server that is gone needs no message."""
         try:
-            async with self._client().post(self.base_url + path, data=dumps(body), headers=self._headers):
+            async with self._client().post(self.base_url + path, data=dumps(body), headers=self._sent_headers()):
                 pass
         except (aiohttp.ClientError, TimeoutError, OSError):
             return
@@ -62,10 +63,13 @@ class EngineHttp:
 
     async def _post(self, url: str, data: bytes) -> aiohttp.ClientResponse:
         try:
-            return await self._client().post(url, data=data, headers=self._headers)
+            return await self._client().post(url, data=data, headers=self._sent_headers())
         except aiohttp.ServerDisconnectedError:
             # A kept connection that a restarted server has closed; nothing came of the request, so it may be repeated.
-            return await self._client().post(url, data=data, headers=self._headers)
+            return await self._client().post(url, data=data, headers=self._sent_headers())
+
+    def _sent_headers(self) -> dict[str, str]:
+        return {**self._headers, **trace_headers()}
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:

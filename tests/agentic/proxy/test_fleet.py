@@ -155,11 +155,48 @@ async def test_a_stream_comes_through_another_worker_piece_by_piece_and_a_hang_u
                 url, body = f"{agent.handle.base_url}/chat/completions", {"messages": [user("hi")], "stream": True}
                 async with http.post(url, json=body, headers=headers) as response:
                     assert response.content_type == "text/event-stream"
-                    await response.content.readany()
+                    first = await response.content.readany()
+                    assert b"[DONE]" not in first
         for agent in agents:
             await agent.talk(1)
             sealed = await control.seal(agent.handle.session_id)
-            assert sealed.complete
+            assert (sealed.complete, len(sealed.trajectories)) == (True, 1)
+
+
+async def test_the_list_the_metrics_and_a_pause_are_of_all_workers(tiny_folder: Path) -> None:
+    async with a_fleet(tiny_folder) as fleet, ControlClient(fleet.control_url, fleet.control_key) as control:
+        agents = await open_agents(control, 12)
+        await asyncio.gather(*(agent.talk(1) for agent in agents))
+        assert {info.session_id for info in await control.list()} == {agent.handle.session_id for agent in agents}
+        metrics = await control.metrics()
+        assert (metrics.sessions_open, metrics.calls_answered) == (12, 12)
+        assert (await control.pause()).paused
+        assert (await control.metrics()).paused == 3
+        talks = asyncio.gather(*(agent.talk(1) for agent in agents))
+        await asyncio.sleep(0.2)
+        assert all(len(agent.acknowledged) == 1 for agent in agents)
+        assert not (await control.resume(version=4)).paused
+        await talks
+        sealed = [await control.seal(agent.handle.session_id) for agent in agents]
+    assert sum(one.complete for one in sealed) == 12
+
+
+async def test_keys_and_sessions_outlive_the_whole_fleet_and_a_change_of_its_size(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    journal = tmp_path / "journal"
+    async with a_fleet(tiny_folder, 3, journal_directory=journal) as fleet:
+        port = int(fleet.agent_url.rpartition(":")[2])
+        async with ControlClient(fleet.control_url, fleet.control_key) as control:
+            agents = await open_agents(control, 6)
+            await asyncio.gather(*(agent.talk(1) for agent in agents))
+    async with (
+        a_fleet(tiny_folder, 2, journal_directory=journal, port=port) as fleet,
+        ControlClient(fleet.control_url, fleet.control_key) as control,
+    ):
+        await asyncio.gather(*(agent.talk(1) for agent in agents))
+        for agent in agents:
+            assert await captured(control, agent) == "".join(f"{text}<|im_end|>" for text in agent.acknowledged)
 
 
 async def test_while_a_worker_is_down_its_sessions_calls_get_503_with_retry_after(tiny_folder: Path) -> None:
@@ -269,3 +306,14 @@ async def test_the_command_s_workers_serve_and_end_with_it(tiny_folder: Path, nu
             await until_alive(worker, False)
     assert [agent.acknowledged for agent in agents] == [["hello"]] * 4
     assert len(workers) == 2
+
+
+async def test_a_key_outlives_a_fleet_that_has_a_journal(tiny_folder: Path, tmp_path: Path) -> None:
+    keys = []
+    for _ in range(2):
+        async with (
+            a_fleet(tiny_folder, journal_directory=tmp_path / "journal") as fleet,
+            ControlClient(fleet.control_url, fleet.control_key) as control,
+        ):
+            keys.append((await control.open(a_spec("lasting"))).api_key)
+    assert keys[0] == keys[1]

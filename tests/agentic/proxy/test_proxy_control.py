@@ -7,10 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
-from proxy_rig import Answer, Rig, a_spec, numbered, running, says, until, user
+from fake_vllm import FakeVllm
+from proxy_rig import Answer, Rig, a_spec, ids_of, numbered, running, says, until, user
 
-from agentic.proxy import ControlClient, ScriptedReply, SessionHandle
+from agentic.proxy import ControlClient, ProxyServer, ProxySettings, ScriptedReply, SessionHandle, make_renderer
+from agentic.proxy.engines.vllm_http import VllmHttpEngine
 from agentic.proxy.errors import ControlError, InvalidRequest, TooManySessions, Unauthorized
 from agentic.proxy.keys import KeyClaims, SessionKeys, kept_secret, session_of_key
 from agentic.proxy.tracing import trace_headers
@@ -244,6 +247,22 @@ async def test_the_trace_of_a_request_is_carried_on_to_the_engine(tiny_folder: P
         await rig.ask(handle, [user("a")], headers={"traceparent": trace})
         await rig.ask(handle, [user("b")])
     assert told == [{"traceparent": trace}, {}]
+
+
+async def test_an_engine_over_http_gets_the_trace_headers(tiny_folder: Path) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with FakeVllm(list(ids_of("ok<|im_end|>"))).serving() as vllm:
+        server = ProxyServer(ProxySettings(), VllmHttpEngine(vllm.url), make_renderer(tiny_folder))
+        await server.start()
+        handle = await server.open(a_spec())
+        headers = {"Authorization": f"Bearer {handle.api_key}", "traceparent": trace, "tracestate": "a=1"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as http,
+            http.post(f"{handle.base_url}/chat/completions", json={"messages": [user("hi")]}) as response,
+        ):
+            assert response.status == 200
+        await server.stop()
+    assert (vllm.headers[0]["traceparent"], vllm.headers[0]["tracestate"]) == (trace, "a=1")
 
 
 async def test_with_spans_the_engine_is_told_a_span_of_the_agent_s_trace(tiny_folder: Path) -> None:
