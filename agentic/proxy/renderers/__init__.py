@@ -12,8 +12,10 @@ def make_renderer(tokenizer_or_path: Any) -> Renderer:
     """The renderer for a Hugging Face folder (str or Path) or a tokenizer object of transformers.
 
     A family that the library `renderers` writes out by hand is rendered by it; everything else by its chat template.
+    System texts after the start are the user's for a model that is not shown them otherwise.
     """
     from .library import find_library_renderer
+    from .notes import NotesAsUser, takes_notes
     from .template import TemplateRenderer
     from .tokens import from_tokenizer, load_folder
 
@@ -23,4 +25,5 @@ def make_renderer(tokenizer_or_path: Any) -> Renderer:
     else:
         tokenizer, files = from_tokenizer(tokenizer_or_path)
         name = str(getattr(tokenizer_or_path, "name_or_path", ""))
-    return find_library_renderer(name, tokenizer, files) or TemplateRenderer(tokenizer, files)
+    found: Renderer = find_library_renderer(name, tokenizer, files) or TemplateRenderer(tokenizer, files)
+    return found if takes_notes(found) else NotesAsUser(found)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..conversation import THINK_END, Json, Message, ToolCall, as_template_dicts
-from ..errors import RendererError
+from ..errors import InvalidRequest, RendererError
 from .base import HeldTurn, ReplyParser, WholeReplyParser
 from .forms import HERMES, LLAMA, ReplyForm, call_constraint, opens_thinking
 from .jinja import ChatTemplate
@@ -53,13 +53,19 @@ class LibraryRenderer:
     def render(self, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int]:
         """Ids of the whole conversation."""
         shown = as_template_dicts(self._tokenizer.masked(messages))
-        return list(self._renderer.render_ids(shown, tools=_tool_specs(tools), add_generation_prompt=True))
+        try:
+            return list(self._renderer.render_ids(shown, tools=_tool_specs(tools), add_generation_prompt=True))
+        except (ValueError, TypeError) as error:
+            raise InvalidRequest(f"the model's renderer refuses these messages: {error}", "messages") from error
 
     def bridge(self, held: HeldTurn, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[int] | None:
         """Ids after the held ones, or None where the library cannot promise them."""
         prompt, completion = list(held.prompt_ids[-TAIL_TOKENS:]), list(held.completion_ids)
         new = as_template_dicts(self._tokenizer.masked(messages[held.messages :]))
-        bridged = self._renderer.bridge_to_next_turn(prompt, completion, new, tools=_tool_specs(tools))
+        try:
+            bridged = self._renderer.bridge_to_next_turn(prompt, completion, new, tools=_tool_specs(tools))
+        except (ValueError, TypeError):
+            return None  # rendering anew says what is wrong
         if bridged is None:
             return None
         ids = list(bridged.token_ids)
