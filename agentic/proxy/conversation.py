@@ -141,26 +141,48 @@ class KnownConversations:
 
     def __init__(self) -> None:
         self._roots: list[tuple[tuple[Json, ...], _Known]] = []
+        self._latest: tuple[tuple[Message, ...], list[_Known]] = ((), [])
+        """What was last asked about, as far as it was known, and the place before each message and after the last."""
 
     def keys(self, messages: Sequence[Message], tools: Sequence[Json] | None) -> list[str]:
         """What `conversation_keys` gives."""
-        place: _Known | None = self._root(tools)
-        key = opening_key(tools) if place is None else place.key
-        keys = []
-        for message in messages:
-            place = None if place is None else place.child(message)
-            key = extend_key(key, message) if place is None else place.key
+        places = self._walk(messages, tools)
+        key = places[-1].key if places else opening_key(tools)
+        keys = [place.key for place in places[1:]]
+        for message in messages[len(keys) :]:
+            key = extend_key(key, message)
             keys.append(key)
         return keys
 
     def remember(self, messages: Sequence[Message], tools: Sequence[Json] | None, keys: Sequence[str]) -> None:
         """Know these messages and their keys from now on."""
-        place = self._root(tools)
-        if place is None:
-            place = _Known(opening_key(tools))
-            self._roots.append((tuple(tools or ()), place))
-        for message, key in zip(messages, keys, strict=True):
+        if self._root(tools) is None:
+            self._roots.append((tuple(tools or ()), _Known(opening_key(tools))))
+        places = self._walk(messages, tools)
+        place, known = places[-1], len(places) - 1
+        for message, key in zip(messages[known:], keys[known:], strict=True):
             place = place.child(message) or place.add(message, key)
+
+    def _walk(self, messages: Sequence[Message], tools: Sequence[Json] | None) -> "list[_Known]":
+        """The places that are known, from the root on."""
+        root = self._root(tools)
+        if root is None:
+            return []
+        messages = tuple(messages)
+        asked, places = self._latest
+        count = len(asked)
+        # One comparison of tuples instead of a step for each message: a conversation mostly goes on where it was.
+        if not places or places[0] is not root or messages[:count] != asked:
+            asked, places, count = (), [root], 0
+        places = places[: count + 1]
+        for message in messages[count:]:
+            place = places[-1].child(message)
+            if place is None:
+                break
+            places.append(place)
+        # The messages as they were held before, so that those of the latest request need not be held as well.
+        self._latest = (asked + messages[count : len(places) - 1], places)
+        return places
 
     def _root(self, tools: Sequence[Json] | None) -> "_Known | None":
         wanted = tuple(tools or ())
