@@ -22,7 +22,7 @@ from agentic.cluster.errors import ExecStreamLostError, one_line
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 CLOSE_CHANNEL = 255
 """v5: the channel named in the next byte ends."""
-CHUNK_BYTES = 64 * 1024
+CHUNK_BYTES = 256 * 1024
 """Of standard input in one message."""
 PING_SECONDS = 20.0
 """Below the shortest idle time-out that load balancers commonly have, one minute."""

@@ -103,8 +103,10 @@ class KubeClient:
         self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
     ) -> JsonObject:
         name, mark = name_of(body), uuid.uuid4().hex
-        annotations = {**(body.get("metadata", {}).get("annotations") or {}), CREATED_BY: mark}
-        marked = {**body, "metadata": {**body.get("metadata", {}), "annotations": annotations}}
+        metadata = body.get("metadata", {})
+        annotations = {**(metadata.get("annotations") or {}), CREATED_BY: mark}
+        # What has no name, such as a review, cannot be taken; and a review may have no annotation.
+        marked = {**body, "metadata": {**metadata, "annotations": annotations}} if name else body
         call = Call(
             self._what("create", resource, name, namespace),
             "POST",

@@ -181,7 +181,8 @@ class KubeApiServer:
         body: Any = json.loads(text) if text else {}
         plural, namespace, name = key
         if request.method == "POST":
-            name = body["metadata"].get("name") or f"{body['metadata']['generateName']}{self.store.version:05x}"
+            metadata = body.get("metadata") or {}
+            name = metadata.get("name") or f"{metadata.get('generateName', '')}{self.store.version:05x}"
             made = self.store.create((plural, namespace, name), body, bool(request.query.get("dryRun")))
             return web.json_response(made, status=201)
         if request.method == "DELETE":
