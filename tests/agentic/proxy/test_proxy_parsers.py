@@ -129,7 +129,7 @@ def vllm_replies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str
     (folder / "replies.json").write_text(json.dumps({"hermes": HERMES_REPLIES, "llama": LLAMA_REPLIES}), "utf-8")
     script = HERE.parents[1] / "doubles" / "vllm_parsers.py"
     command = [sys.executable, str(script), str(folder / "replies.json"), str(folder / "results.json")]
-    subprocess.run(command, check=True, capture_output=True, timeout=200)
+    subprocess.run(command, check=True, capture_output=True, timeout=500)
     results = json.loads((folder / "results.json").read_text("utf-8"))
     return {peer: {text: as_reply(reply) for text, reply in replies.items()} for peer, replies in results.items()}
 
@@ -159,7 +159,7 @@ def listing(peers: dict[str, dict[str, Reply]]) -> str:
     return json.dumps(found, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_every_difference_to_vllm_s_parsers_is_listed_and_decided(
     vllm_replies: dict[str, dict[str, Reply]], golden: Callable[..., None]
 ) -> None:

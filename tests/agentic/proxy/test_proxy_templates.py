@@ -79,8 +79,13 @@ def special_tokens(name: str) -> dict[str, str]:
     return {"eos_token": ENDS[name], "bos_token": "<|begin_of_text|>"}
 
 
+@cache
+def compiled(name: str) -> ChatTemplate:
+    return ChatTemplate(template_of(name), special_tokens(name))
+
+
 def text_by(name: str, messages: list[Message], tools: list[Json] | None, generate: bool) -> str:
-    return ChatTemplate(template_of(name), special_tokens(name)).text(as_template_dicts(messages), tools, generate)
+    return compiled(name).text(as_template_dicts(messages), tools, generate)
 
 
 def text_of(name: str, ids: list[int]) -> str:
