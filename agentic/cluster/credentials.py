@@ -104,7 +104,7 @@ class LoadedCredentials:
             raise CredentialsError(f"no usable credentials in {self._source()}: {one_line(str(error))}") from error
         return Access(
             server=configuration.host.rstrip("/"),
-            authorization=configuration.api_key.get("BearerToken"),
+            authorization=(configuration.api_key.get("BearerToken") or "").strip() or None,
             tls=tls,
             server_name=configuration.tls_server_name,
             proxy=configuration.proxy,
@@ -123,7 +123,8 @@ class LoadedCredentials:
             merged = KubeConfigMerger(self._source()).config
             if merged is None:
                 raise ValueError("there is no such file: set KUBECONFIG, or run inside the cluster")
-            self._loader = KubeConfigLoader(merged, active_context=self._context)
+            # None: paths are relative to the file that they stand in.
+            self._loader = KubeConfigLoader(merged, active_context=self._context, config_base_path=None)
             users = (entry.value for entry in merged.value["users"])
             self._plugin_users = {entry["name"] for entry in users if "exec" in (entry.get("user") or {})}
         await self._loader.load_and_set(configuration)
