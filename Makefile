@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: exec-server help setup demo test test-full test-clients check golden docs pins clean cluster cluster-down test-cluster bench-sandbox
+.PHONY: exec-server help setup demo test test-full test-clients check golden docs pins clean cluster cluster-down test-cluster bench-sandbox bench-proxy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ cluster-down: ## End it and leave nothing
 
 bench-sandbox: cluster ## Measure sandboxes on it beside other clients; writes docs/results/sandbox.json (quiet machine, 30 minutes)
 	@$(PYTHON) -m testbed run $(PYTHON) -m benchmarks.sandbox $(ARGS)
+
+bench-proxy: setup ## Measure the proxy beside rllm-model-gateway; writes docs/results/proxy.json (quiet machine; ARGS=--quick: 1 minute)
+	@$(PYTHON) -m benchmarks.proxy $(if $(ARGS),$(ARGS),--output docs/results/proxy.json)
 
 test-cluster: cluster ## Run the tests that need it (ARGS="-k exec" picks some)
 	@$(PYTHON) -m testbed run $(PYTHON) -m pytest -m cluster $(ARGS)

@@ -1,6 +1,7 @@
 """The client's own cost: commands and files in pods against an API server in memory, in a process of its own.
 
-    .venv/bin/python benchmarks/sandbox_kube.py [--out docs/results/sandbox-client.json]
+    .venv/bin/python -m benchmarks.sandbox_kube [--out docs/results/sandbox-client.json]
+    .venv/bin/python -m testbed run .venv/bin/python -m benchmarks.sandbox_kube --in-cluster agentic/base:local
 
 What is measured is this side: how many commands one event loop follows without a thread, what each costs in CPU, how
 fast files pass. The server's processes share the machine, so wall-clock figures are upper bounds.
@@ -13,26 +14,31 @@ import json
 import os
 import platform
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from agentic.cluster.client import KubeClient
-from agentic.cluster.credentials import Access, FixedCredentials
-from agentic.cluster.resources import PODS
+from agentic.cluster.credentials import Access, FixedCredentials, LoadedCredentials
+from agentic.cluster.resources import PODS, JsonObject
 from agentic.cluster.settings import KubeClientSettings
-from agentic.sandbox.kube.execution import ExecRequest
+from agentic.cluster.watching import Watcher
+from agentic.sandbox.kube.execution import ExecRequest, SandboxExec
 from agentic.sandbox.kube.pod_exec import PodExec, PodTarget
+from agentic.sandbox.kube.server_exec import ExecServers
 from agentic.sandbox.kube.transfers import Transfers
 
 DOUBLE = Path(__file__).resolve().parents[1] / "tests" / "doubles" / "kube_api.py"
+BINARY, SERVER = DOUBLE.parents[2] / "build" / "exec-server", "/tmp/exec-server"
+UNPACED = KubeClientSettings(requests_per_second=10_000, request_burst=10_000, max_concurrent_requests=64)
 COMMANDS, SLEEP_SECONDS = 500, 3
 FILE_BYTES = 400 * 1000 * 1000
 POD_COUNT = 4
@@ -61,7 +67,7 @@ async def make_pods(api: KubeClient) -> list[PodExec]:
     return pods
 
 
-async def parallel(pods: list[PodExec]) -> dict[str, Any]:
+async def parallel(pods: Sequence[SandboxExec]) -> dict[str, Any]:
     threads = threading.active_count()
     most = threads
 
@@ -83,7 +89,7 @@ async def parallel(pods: list[PodExec]) -> dict[str, Any]:
     }
 
 
-async def sequence(pod: PodExec) -> dict[str, Any]:
+async def sequence(pod: SandboxExec) -> dict[str, Any]:
     times = []
     for _ in range(200):
         started = time.perf_counter()
@@ -93,41 +99,91 @@ async def sequence(pod: PodExec) -> dict[str, Any]:
     return {"commands": len(times), "p50_ms": round(statistics.median(times), 2), "p99_ms": round(times[-3], 2)}
 
 
-async def files(pod: PodExec, folder: Path) -> dict[str, Any]:
+async def files(pod: SandboxExec, folder: Path, file_bytes: int) -> dict[str, Any]:
     source, back, transfers = folder / "source", folder / "back", Transfers()
     with source.open("wb") as handle:
-        for _ in range(FILE_BYTES // 1_000_000):
+        for _ in range(file_bytes // 1_000_000):
             handle.write(os.urandom(1_000_000))
-    figures: dict[str, Any] = {"bytes": FILE_BYTES}
+    figures: dict[str, Any] = {"bytes": file_bytes}
     for name in ("upload", "download"):
         started = time.perf_counter()
         if name == "upload":
-            await transfers.upload(pod, source, "/app/file")
+            await transfers.upload(pod, source, "/tmp/file")
         else:
-            await transfers.download(pod, "/app/file", back, limit_bytes=1 << 30)
-        figures[f"{name}_mb_per_second"] = round(FILE_BYTES / 1e6 / (time.perf_counter() - started), 1)
+            await transfers.download(pod, "/tmp/file", back, limit_bytes=1 << 30)
+        figures[f"{name}_mb_per_second"] = round(file_bytes / 1e6 / (time.perf_counter() - started), 1)
     transfers.close()
     return {**figures, "is_exact": filecmp.cmp(source, back, shallow=False)}
 
 
-async def measure(address: str) -> dict[str, Any]:
-    settings = KubeClientSettings(requests_per_second=10_000, request_burst=10_000, max_concurrent_requests=64)
+async def figures_of(channels: Sequence[SandboxExec], file_bytes: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        async with KubeClient(FixedCredentials(Access(address)), settings) as api:
-            pods = await make_pods(api)
-            figures = {"sequence": await sequence(pods[0]), "parallel": await parallel(pods)}
-            figures["files"] = await files(pods[0], Path(folder))
-            await asyncio.gather(*(pod.close() for pod in pods))
+        return {
+            "sequence": await sequence(channels[0]),
+            "parallel": await parallel(channels),
+            "files": await files(channels[0], Path(folder), file_bytes),
+        }
+
+
+async def measure(address: str) -> dict[str, Any]:
+    """WebSocket exec against the server in memory, and an exec server of the same machine."""
+    async with KubeClient(FixedCredentials(Access(address)), UNPACED) as api:
+        pods = await make_pods(api)
+        figures = {"websocket": await figures_of(pods, FILE_BYTES)}
+        await asyncio.gather(*(pod.close() for pod in pods))
+    if shutil.which("go") is not None:
+        sys.path.insert(0, str(DOUBLE.parent))
+        from exec_server_rig import ExecServerRig
+
+        async with ExecServerRig() as rig:
+            figures["exec_server"] = await figures_of([await rig.connect()], FILE_BYTES)
     return figures
+
+
+async def measure_in_cluster(image: str) -> dict[str, Any]:
+    """Both ways into the same pods of a real cluster, whose addresses this process has to reach."""
+    names = [f"bench-exec-{os.getpid()}-{number}" for number in range(POD_COUNT)]
+    container = {"name": "main", "image": image, "command": ["sleep", "1000000"]}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False}
+    servers, transfers = ExecServers(), Transfers()
+    async with KubeClient(LoadedCredentials(), UNPACED) as api, Watcher(api, PODS) as watcher:
+        try:
+            for name in names:
+                await api.create(PODS, {**PODS.head(name), "spec": spec})
+            pods, channels = [], []
+            for name in names:
+                address = await watcher.wait_for(name, running_address, timeout_seconds=60)
+                pod = PodExec(api, PodTarget(name, "main"))
+                await transfers.upload(pod, BINARY, SERVER)
+                await pod.run(ExecRequest(f"setsid {SERVER} serve > /dev/null 2>&1 & sleep 0.5", 30.0))
+                pods.append(pod)
+                channels.append(await servers.connect(name, address, pod, program=(SERVER,)))
+            figures = {"websocket": await figures_of(pods, FILE_BYTES)}
+            figures["exec_server"] = await figures_of(channels, FILE_BYTES)
+            await asyncio.gather(*(pod.close() for pod in pods))
+        finally:
+            await asyncio.gather(*(api.delete(PODS, name, grace_period_seconds=0) for name in names))
+            await servers.close()
+            transfers.close()
+    return figures
+
+
+def running_address(pod: JsonObject | None) -> str | None:
+    status = (pod or {}).get("status", {})
+    return status.get("podIP") if status.get("phase") == "Running" else None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="a JSON file; printed otherwise")
+    parser.add_argument("--in-cluster", metavar="IMAGE", help="measure in pods of this image instead (KUBECONFIG)")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
-    with server() as address:
-        figures = asyncio.run(measure(address))
+    if arguments.in_cluster is not None:
+        figures = asyncio.run(measure_in_cluster(arguments.in_cluster))
+    else:
+        with server() as address:
+            figures = asyncio.run(measure(address))
     figures["client_peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     figures["machine"] = {
         "cpus": os.cpu_count(),

@@ -63,6 +63,10 @@ class Engine:
         """One model."""
         return web.json_response({"object": "list", "data": [{"id": "policy", "object": "model", "owned_by": "vllm"}]})
 
+    async def version(self, _http: web.Request) -> web.Response:
+        """How the proxy knows which server this is."""
+        return web.json_response({"version": "0.24.0"})
+
     async def health(self, _http: web.Request) -> web.Response:
         """Alive."""
         return web.Response()
@@ -109,6 +113,7 @@ async def serve(options: argparse.Namespace) -> None:
     app.router.add_post("/v1/completions", engine.complete)
     app.router.add_post("/v1/chat/completions", engine.chat)
     app.router.add_get("/v1/models", engine.models)
+    app.router.add_get("/version", engine.version)
     app.router.add_get("/health", engine.health)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
     await runner.setup()

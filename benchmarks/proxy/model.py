@@ -17,13 +17,16 @@ TEMPLATE = (
 )
 
 
-def corpus() -> list[str]:
+FILES, TEXT_FILES = 120, 40
+
+
+def corpus(files: int) -> list[str]:
     """Source text of the standard library."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    return [path.read_text("utf-8", "replace") for path in sorted(folder.glob("*.py"))[:120]]
+    return [path.read_text("utf-8", "replace") for path in sorted(folder.glob("*.py"))[:files]]
 
 
-def write_model_folder(folder: Path) -> Path:
+def write_model_folder(folder: Path, vocabulary: int = VOCABULARY, files: int = FILES) -> Path:
     """A Hugging Face folder with tokenizer and template; made once."""
     if (folder / "tokenizer_config.json").is_file():
         return folder
@@ -32,12 +35,12 @@ def write_model_folder(folder: Path) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         special_tokens=[AddedToken(token, special=True, normalized=False) for token in SPECIALS],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(corpus(), trainer)
+    tokenizer.train_from_iterator(corpus(files), trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "chat_template": TEMPLATE}
     (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
@@ -47,9 +50,9 @@ def write_model_folder(folder: Path) -> Path:
 class Text:
     """Text of a wanted length in tokens, different each time it is asked for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: int = TEXT_FILES) -> None:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._text = "\n".join(corpus()[:40])
+        self._text = "\n".join(corpus(files))
         self._offsets = [start for start, _ in tokenizer.encode(self._text).offsets]
         self._position = 0
         self.end_id = int(tokenizer.token_to_id("<|im_end|>"))
