@@ -1,4 +1,4 @@
-"""What a call of the proxy costs does not follow the history: ratios of processor time, so a busy machine may run it."""
+"""A call of the proxy does not cost more the longer the history: ratios of processor time, for a busy machine too."""
 
 from pathlib import Path
 
