@@ -12,10 +12,10 @@ def openai_chat(base_url: str, key: str, questions: list[str]) -> str:
     with OpenAI(base_url=base_url, api_key=key) as client:
         for question in questions:
             messages.append({"role": "user", "content": question})
-            with client.chat.completions.stream(model="policy", messages=messages) as stream:
-                message = stream.get_final_completion().choices[0].message
-            messages.append({"role": "assistant", "content": message.content})
-    return message.content or ""
+            chunks = client.chat.completions.create(model="policy", messages=messages, stream=True)
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+            messages.append({"role": "assistant", "content": text})
+    return text
 
 
 def openai_responses(base_url: str, key: str, questions: list[str]) -> str:
@@ -25,8 +25,8 @@ def openai_responses(base_url: str, key: str, questions: list[str]) -> str:
     previous: str | None = None
     with OpenAI(base_url=base_url, api_key=key) as client:
         for question in questions:
-            with client.responses.stream(model="policy", input=question, previous_response_id=previous) as stream:
-                answer = stream.get_final_response()
+            events = client.responses.create(model="policy", input=question, previous_response_id=previous, stream=True)
+            (answer,) = (e.response for e in events if e.type in ("response.completed", "response.incomplete"))
             previous = answer.id
     return answer.output_text
 

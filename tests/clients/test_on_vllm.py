@@ -4,6 +4,7 @@ SDKs and mini-swe-agent get SmolLM2-135M; agents whose first prompt alone is lon
 with 64k of it, for one turn.
 """
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,20 @@ pytestmark = [pytest.mark.clients, pytest.mark.timeout(1500)]
 
 BOUND = 1e-3
 """Largest difference allowed between a recorded log-probability and the same recomputed; both are float32."""
+
+
+type Tell = Callable[[str], None]
+
+
+@pytest.fixture
+def tell(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> Tell:
+    """Prints what was measured, also when the test passes."""
+
+    def line(text: str) -> None:
+        with capsys.disabled():
+            sys.stdout.write(f"\n{request.node.name}: {text}\n")
+
+    return line
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +63,11 @@ async def on_vllm(folder: Path, model: Path, url: str, max_tokens: int) -> Async
         yield stage
 
 
-async def check(stage: Stage, model: Path, record_property: Callable[[str, object], None]) -> None:
+async def check(stage: Stage, model: Path, tell: Tell) -> None:
     """The capture is whole, and its log-probabilities are those of the weights."""
     sealed = await stage.seal()
     difference, compared = largest_difference(model, sealed.trajectories, temperature=1.0)
-    record_property("largest_logprob_difference", difference)
-    record_property("logprobs_compared", compared)
+    tell(f"{compared} log-probabilities of {sealed.calls} calls, largest difference {difference:.2e}")
     assert compared == sealed.sampled_tokens > 0
     assert difference < BOUND
 
@@ -61,9 +75,7 @@ async def check(stage: Stage, model: Path, record_property: Callable[[str, objec
 QUESTIONS = ["Write a haiku about rain.", "And one about snow.", "Which is better?"]
 
 
-async def test_sdks_and_mini_swe_agent_on_smollm2(
-    tmp_path: Path, smollm2: Path, record_property: Callable[[str, object], None]
-) -> None:
+async def test_sdks_and_mini_swe_agent_on_smollm2(tmp_path: Path, smollm2: Path, tell: Tell) -> None:
     def runs(base_url: str, key: str) -> Iterator[Run]:
         for style in ("openai-chat", "openai-responses", "anthropic-messages"):
             yield client_runs.sdk(style, base_url, key, QUESTIONS)
@@ -75,7 +87,7 @@ async def test_sdks_and_mini_swe_agent_on_smollm2(
     ):
         for run in runs(stage.base_url, stage.key):
             await stage.play(run, seconds=400)
-        await check(stage, smollm2, record_property)
+        await check(stage, smollm2, tell)
 
 
 LARGE = {
@@ -86,11 +98,11 @@ LARGE = {
 
 
 async def test_agents_with_large_prompts_take_a_turn_on_a_random_model(
-    tmp_path: Path, random_model: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, random_model: Path, tell: Tell
 ) -> None:
     async with vllm_server(random_model, tmp_path) as url:
         for name, client in LARGE.items():
             async with on_vllm(tmp_path / name, random_model, url, max_tokens=512) as stage:
                 await stage.play(client(stage.base_url, stage.key), seconds=400)
                 assert max(map(len, stage.witness.prompts)) > 4000
-                await check(stage, random_model, record_property)
+                await check(stage, random_model, tell)
