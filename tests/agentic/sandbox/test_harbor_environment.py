@@ -1,16 +1,18 @@
 """Harbor's own trials over our sandboxes."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kube_rig import KINDS, memory_rig
 
 from agentic.images.local import build_images
 from agentic.images.settings import ImageSettings
 from agentic.sandbox.base import SandboxProvider
 from agentic.sandbox.errors import ImageMissingError, SandboxLostError, SandboxSetupError
-from agentic.sandbox.images import StoredImages
+from agentic.sandbox.images import ImageSource, StoredImages, open_images
 from agentic.sandbox.local.bubblewrap import BubblewrapProvider
 from agentic.sandbox.rootfs import RootfsStore
 from agentic.sandbox.settings import BubblewrapSandbox
@@ -46,7 +48,7 @@ def quiet_harbor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 
-async def run_trial(task: Path, provider: SandboxProvider, store: RootfsStore, agent: str, **kwargs: Any) -> Any:
+async def run_trial(task: Path, provider: SandboxProvider, images: ImageSource, agent: str, **kwargs: Any) -> Any:
     from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
     from harbor.trial.trial import Trial
 
@@ -58,7 +60,7 @@ async def run_trial(task: Path, provider: SandboxProvider, store: RootfsStore, a
         agent=AgentConfig(name=agent),
         environment=EnvironmentConfig(import_path=IMPORT_PATH, kwargs=kwargs),
     )
-    with sandbox_scope(SandboxScope(provider, StoredImages(store), "harbor-test")):
+    with sandbox_scope(SandboxScope(provider, images, "harbor-test")):
         trial = await Trial.create(config)
         return await trial.run()
 
@@ -69,18 +71,37 @@ async def test_a_trial_is_graded_by_what_happened_in_its_sandbox(
 ) -> None:
     results = await build_images([task], store, ImageSettings(), BubblewrapSandbox())
     assert [result.status for result in results] in (["built"], ["cached"])
-    result = await run_trial(task, provider, store, agent)
+    result = await run_trial(task, provider, StoredImages(store), agent)
     assert result.exception_info is None
     assert result.verifier_result.rewards == {"reward": reward}
     written = json.loads(next((task.parent.parent / "trials").glob("*/config.json")).read_text())
     assert written["environment"]["import_path"].endswith(":SandboxEnvironment")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("agent", "reward"), [("oracle", 1), ("nop", 0)])
+async def test_a_trial_runs_in_a_pod_from_an_image_that_the_task_only_names(
+    task: Path, store: RootfsStore, kind: str, agent: str, reward: int
+) -> None:
+    shutil.rmtree(task / "environment/repo")
+    (task / "environment/Dockerfile").unlink()
+    with (task / "task.toml").open("a") as handle:
+        handle.write('[environment]\ndocker_image = "agentic/base:local"\nworkdir = "/app"\n')
+    (task / "solution/solve.sh").write_text("#!/bin/sh\necho 42 > /app/answer\n")
+    verdict = "if grep -q 42 /app/answer; then echo 1; else echo 0; fi > /logs/verifier/reward.txt"
+    (task / "tests/test.sh").write_text(f"#!/bin/sh\n{verdict}\n")
+    async with memory_rig(kind) as rig:
+        result = await run_trial(task, rig.provider, open_images(rig.settings, store), agent)
+        assert result.exception_info is None
+        assert result.verifier_result.rewards == {"reward": reward}
+        assert await rig.pods("agentic-rl/sandbox") == ()
+
+
 async def test_an_image_that_was_not_built_fails_the_trial_by_name(
     task: Path, provider: BubblewrapProvider, store: RootfsStore
 ) -> None:
     (task / "environment/repo/calc.py").write_text("# never built\n")
-    result = await run_trial(task, provider, store, "nop")
+    result = await run_trial(task, provider, StoredImages(store), "nop")
     assert result.exception_info.exception_type == ImageMissingError.__name__
     assert "run build_images" in result.exception_info.exception_message
 
