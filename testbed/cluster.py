@@ -76,18 +76,25 @@ class Cluster:
         return locked_folder(self.layout.cache / self.layout.name, lambda: self._say(waits), exclusive=True)
 
     def _start(self, component: Component) -> None:
-        if self._daemons.pid(component.name) is not None:
+        """One that an `up` left half started, because it was killed, is waited for and completed."""
+        completed = self.layout.state / "completed" / component.name
+        is_running = self._daemons.pid(component.name) is not None
+        if is_running and completed.exists():
             return
         started = time.monotonic()
+        completed.unlink(missing_ok=True)
         try:
-            component.prepare(self._machine)
-            self._daemons.start(component.name, component.command(self._machine))
+            if not is_running:
+                component.prepare(self._machine)
+                self._daemons.start(component.name, component.command(self._machine))
             wait_until_ready(component, self._machine, lambda: self._daemons.pid(component.name) is not None)
             component.complete(self._machine)
         except StartError as error:
-            self._daemons.stop(component.name)  # so that the next `up` starts it anew and completes it
+            self._daemons.stop(component.name)  # so that the next `up` starts it anew
             words = self._daemons.last_words(component.name)
             raise StartError(f"{error}; the end of {self._daemons.log(component.name)}: {words}") from error
+        completed.parent.mkdir(exist_ok=True)
+        completed.touch()
         self._say(f"{component.name} is ready after {time.monotonic() - started:.1f} s")
 
     def _down(self) -> None:

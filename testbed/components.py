@@ -161,6 +161,9 @@ def _prepare_kubelet(machine: Machine) -> None:
 
 
 def _node_is_ready(machine: Machine) -> bool:
+    """kubelet itself is asked too: what the API server holds may be of the one before it."""
+    if _answers("http://127.0.0.1:10248/healthz") is None:
+        return False
     answer = _ask(machine, f"/api/v1/nodes/{machine.layout.node}")
     conditions = json.loads(answer)["status"].get("conditions", []) if answer else []
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
