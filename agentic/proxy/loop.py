@@ -1,11 +1,23 @@
-"""The event loop of a proxy process of its own; inside somebody else's process the loop is theirs."""
+"""The event loop of a proxy process of its own; inside somebody else's process the loop is theirs.
+
+So is the garbage collector. A full collection looks at every object of every open session, and all calls wait for it:
+0.18 s with a thousand sessions of ten turns. What a call leaves is freed by counting references; the few cycles, which
+are young when they die, are found by the collections of young objects.
+"""
 
 import asyncio
+import gc
 from collections.abc import Coroutine
+
+
+COLLECT_AFTER = (20_000, 20, 50)
+"""Thresholds of the collector: a full collection at the earliest after 20 million new objects, not 70 thousand."""
 
 
 def run(main: Coroutine[None, None, None]) -> None:
     """Run on uvloop, or on asyncio's own loop where uvloop is not installed."""
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
     try:
         import uvloop
     except ModuleNotFoundError:
