@@ -9,7 +9,6 @@ import asyncio
 import gc
 from collections.abc import Coroutine
 
-
 COLLECT_AFTER = (20_000, 20, 50)
 """Thresholds of the collector: a full collection at the earliest after 20 million new objects, not 70 thousand."""
 
