@@ -34,6 +34,7 @@ type command struct {
 	log           *journal
 	processes     *processes
 	whenForgotten func()
+	fed           chan struct{} // closed when standard input is no longer read from the request
 
 	mutex    sync.Mutex
 	pid      int
@@ -44,7 +45,7 @@ type command struct {
 }
 
 func newCommand(processes *processes, spec spec) *command {
-	return &command{spec: spec, log: newJournal(), processes: processes, whenForgotten: func() {}}
+	return &command{spec: spec, log: newJournal(), processes: processes, whenForgotten: func() {}, fed: make(chan struct{})}
 }
 
 // start never fails: a command that cannot be started has an exit code, as in a shell.
@@ -54,6 +55,7 @@ func (c *command) start(stdin io.Reader) {
 		err = c.spawn(pipes, stdin)
 	}
 	if err != nil {
+		close(c.fed)
 		c.log.add(frame(frameErr, []byte(fmt.Sprintf("exec-server: %v\n", err))))
 		c.end(exitCodeOf(err))
 	}
@@ -94,6 +96,7 @@ func (c *command) spawn(pipes *pipes, stdin io.Reader) error {
 
 func (c *command) feed(target *os.File, source io.Reader) {
 	_, err := io.Copy(target, source)
+	close(c.fed)
 	if err != nil && !errors.Is(err, syscall.EPIPE) {
 		c.kill(false) // input that was cut must not look like input that ended
 	}

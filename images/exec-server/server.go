@@ -105,8 +105,14 @@ func (s *server) start(writer http.ResponseWriter, request *http.Request) {
 		http.Error(writer, err.Error(), http.StatusInternalServerError)
 		return
 	}
+	if request.ContentLength < 0 {
+		writer.Header().Set("Connection", "close") // its input may outlast the answer
+	}
 	command.start(body)
 	s.stream(writer, request, command, 0)
+	if request.ContentLength >= 0 {
+		<-command.fed
+	}
 }
 
 func (s *server) add(id string, command *command) bool {

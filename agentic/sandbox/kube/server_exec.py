@@ -36,6 +36,7 @@ RECONNECT_SECONDS = 20.0
 """How long a sandbox may be out of reach; its server waits three times as long before it ends a command."""
 RECEIVE_BYTES = 256 * 1024
 """Small enough that the server still keeps all that a broken connection lost."""
+ONE_PIECE_BYTES = 64 * 1024
 LATE_SECONDS = 30.0
 """The server ends a command that is out of time; this much later it has not, and is lost."""
 BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError, TimeoutError)
@@ -197,7 +198,7 @@ class ServerExec:
 
     async def _start(self, following: Following) -> None:
         url = f"{self._address}/commands/{following.id}"
-        async with self._servers.session.post(url, data=_body(following), headers=self._headers) as response:
+        async with self._servers.session.post(url, data=body_of(following), headers=self._headers) as response:
             await self._require(response)
             following.has_started = True
             await self._read(response, following)
@@ -243,7 +244,9 @@ class ServerExec:
         """Connections are shared by all sandboxes."""
 
 
-async def _body(following: Following) -> AsyncIterator[bytes]:
+def body_of(following: Following) -> bytes | AsyncIterator[bytes]:
+    """A line that says what to run, then standard input. In one piece where possible: such a connection is used again
+    for the next command."""
     request = following.request
     is_line = isinstance(request.command, str)
     spec = {
@@ -255,8 +258,14 @@ async def _body(following: Following) -> AsyncIterator[bytes]:
         "user": request.user or "",
         "timeout_seconds": request.timeout_seconds,
     }
-    yield json.dumps(spec).encode() + b"\n"
-    stdin: bytes | AsyncIterable[bytes] = request.stdin
+    line = json.dumps(spec).encode() + b"\n"
+    if isinstance(request.stdin, bytes) and len(request.stdin) <= ONE_PIECE_BYTES:
+        return line + request.stdin
+    return _pieces(line, request.stdin)
+
+
+async def _pieces(line: bytes, stdin: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    yield line
     if isinstance(stdin, bytes):
         for start in range(0, len(stdin), RECEIVE_BYTES):
             yield stdin[start : start + RECEIVE_BYTES]
