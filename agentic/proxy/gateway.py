@@ -108,7 +108,7 @@ class Gateway:
         live.touch()
         async with live.admission:
             session = live.session
-            retried = session.find_retried(arrival)
+            retried = await _find_retried(live, arrival)
             if retried is not None:
                 self._metrics.requests_joined += 1
                 live.join(retried)
@@ -289,6 +289,16 @@ class Gateway:
         metrics.calls_answered += cut is None
         metrics.calls_cut += cut is not None
         metrics.calls_abandoned += cut is not None and cut.word == "abandoned"
+
+
+async def _find_retried(live: LiveSession, arrival: Arrival) -> Call | None:
+    """The call that a request repeats; one that is being aborted already is waited for, and is none."""
+    while (call := live.session.find_retried(arrival)) is not None:
+        running = live.running.get(call.number)
+        if running is None or not running.generating.is_stopping:
+            return call
+        await asyncio.wait({running.answer})
+    return None
 
 
 def _holding(asked: Asked, planned: Planned, reply: Message, name: str) -> Json:

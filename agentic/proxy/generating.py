@@ -2,8 +2,8 @@
 
 A generation may take several attempts: when sampling is paused (new weights), or the engine says that it was
 interrupted, the rest is asked for with the tokens so far as part of the prompt, so no token is lost and each carries
-the version that sampled it (invariant 6). Readers follow a Draft at their own pace and never hold the engine up; a Draft
-holds at most the call's `max_tokens`.
+the version that sampled it (invariant 6). Readers follow a Draft at their own pace and never hold the engine up; a
+Draft holds at most the call's `max_tokens`.
 """
 
 import asyncio
@@ -134,6 +134,11 @@ class Generating:
         self._is_sampling = False
         self._stopped: Cut | None = None
         self._attempt: asyncio.Task[None] | None = None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to end, so that nobody gets a whole reply of it."""
+        return self._stopped is not None
 
     def stop(self, cut: Cut) -> None:
         """End it; what came so far stays in the draft. The first reason counts."""

@@ -12,7 +12,17 @@ import aiohttp
 import pytest
 from proxy_rig import Rig, a_spec, ids_of, numbered, running, says, until, user
 
-from agentic.proxy import CallSampling, MemoryJournal, Sampling, ScriptedReply, SessionHandle
+from agentic.proxy import (
+    CallSampling,
+    MemoryJournal,
+    ProxyServer,
+    ProxySettings,
+    Sampling,
+    ScriptedEngine,
+    ScriptedReply,
+    SessionHandle,
+    make_renderer,
+)
 from agentic.proxy.errors import JournalError
 from agentic.proxy.events import Event
 
@@ -99,6 +109,28 @@ async def test_a_retry_within_the_grace_joins_the_generation_and_gets_it_from_th
     assert ("".join(map(text_in, events)), events[-1]) == ("abcdefghij", None)
     assert (len(rig.engine.received), rig.engine.aborted, joined) == (1, [], 1)
     assert (sealed.calls, sealed.undelivered_tokens) == (1, 0)
+
+
+class SlowlyAborted(ScriptedEngine):
+    """Takes a while to stop."""
+
+    async def abort(self, request_id: str) -> None:
+        await super().abort(request_id)
+        await asyncio.sleep(0.2)
+
+
+async def test_a_retry_that_comes_while_the_generation_is_aborted_samples_anew(tiny_folder: Path) -> None:
+    engine = SlowlyAborted([ScriptedReply(ANSWER, chunk_tokens=2, hang_after=1), says("anew")])
+    server = ProxyServer(ProxySettings(abandon_grace_seconds=0), engine, make_renderer(tiny_folder))
+    await server.start()
+    async with aiohttp.ClientSession() as http:
+        rig, handle = Rig(server, engine, http), await server.open(a_spec())
+        async with streaming(rig, handle) as response:
+            await read_until(payloads(response), "b")
+        await until(lambda: engine.aborted == ["rollout-1/0"])
+        assert (await rig.ask(handle, [user("hi")])).text == "anew"
+    assert (await server.seal("rollout-1")).cut == {"abandoned": 1}
+    await server.stop()
 
 
 async def test_a_slow_client_holds_nothing_up_and_is_taken_for_gone(
