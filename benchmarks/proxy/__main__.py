@@ -23,6 +23,7 @@ from .model import Text, write_model_folder
 from .phases import measure_phases
 from .picture import draw
 from .summary import added, goals, saturation
+from .table import page
 
 REPLY_TOKENS = 100
 CACHE = Path.home() / ".cache" / "agentic-benchmarks"
@@ -142,6 +143,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     """The whole benchmark."""
     peer = None if options.without_peer else targets.ensure_peer(CACHE)
     described = machine.description()
+    options.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="proxy-benchmark-", dir=options.work) as work:
         benchmark = Benchmark(Path(work), options.quick, peer)
         result: dict[str, Any] = {
@@ -176,8 +178,10 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="about a minute; not for the table")
     parser.add_argument("--without-peer", action="store_true", help="leave the peer out (no network)")
     parser.add_argument("--only", nargs="+", help="parts: phases latency saturation durability kept flat")
-    parser.add_argument("--work", type=Path, help="folder on the disk that journals are measured on")
-    parser.add_argument("--output", type=Path, help="where the JSON goes; a picture lands beside it (default: stdout)")
+    parser.add_argument("--work", type=Path, default=CACHE, help="folder on the disk that journals are measured on")
+    parser.add_argument(
+        "--output", type=Path, help="where the JSON goes; tables and a picture land beside it (default: stdout)"
+    )
     return parser.parse_args(arguments)
 
 
@@ -190,6 +194,7 @@ def main() -> None:
         sys.stdout.write(text)
     else:
         options.output.write_text(text, "utf-8")
+        options.output.with_suffix(".md").write_text(page(result), "utf-8")
         draw(result, options.output.with_suffix(".png"))
 
 
