@@ -92,12 +92,11 @@ async def build_images(
 
 
 def find_environments(task_dirs: Sequence[Path]) -> list[tuple[str, str, Path]]:
-    """Task, environment hash and build folder, for the agent's environment and for a verifier's own."""
+    """Task, environment hash and build folder, for the agent's environment and for a verifier's own. A task that names
+    an image brings nothing to build."""
     found = []
     for task_dir in task_dirs:
-        folders = [task_dir / "environment"]
-        if (task_dir / "tests" / "Dockerfile").is_file():
-            folders.append(task_dir / "tests")
+        folders = [task_dir / name for name in ("environment", "tests") if (task_dir / name / "Dockerfile").is_file()]
         found += [(task_dir.name, environment_hash(folder), folder) for folder in folders]
     return found
 

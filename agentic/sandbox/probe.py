@@ -59,10 +59,8 @@ print(made)
 TOKEN_PLACES = ("/var/run/secrets/kubernetes.io", "/run/secrets/kubernetes.io")
 REACH_CLUSTER = """
 import os, socket, sys
-for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_PORT"):
-    if name in os.environ:
-        sys.exit(f"{name} tells where the API server is")
-for address in (("10.96.0.1", 443), ("10.0.0.1", 443), ("172.20.0.1", 443), ("169.254.169.254", 80)):
+named = (os.environ.get("KUBERNETES_SERVICE_HOST", "10.96.0.1"), 443)
+for address in (named, ("10.0.0.1", 443), ("172.20.0.1", 443), ("169.254.169.254", 80)):
     try:
         socket.create_connection(address, timeout=0.7)
     except OSError:
@@ -157,7 +155,7 @@ async def bounds_processes(sandbox: Sandbox) -> Outcome:
     result = await sandbox.exec(["python3", "-S", "-E", "-c", FORK_BOMB], timeout_seconds=20)
     made = int(result.text) if result.text.strip().isdigit() else 0
     await sandbox.exec("kill -9 -1", timeout_seconds=10)
-    return 0 < made < 2000, f"{made} processes, then refused"
+    return 0 < made < 2000, f"{made} processes, then refused" if made < 2000 else f"{made} processes and no end"
 
 
 async def bounds_memory(sandbox: Sandbox) -> Outcome:
