@@ -58,6 +58,10 @@ class WitnessEngine:
         """Pass it on."""
         await self.engine.abort(request_id)
 
+    def use_version(self, version: int) -> None:
+        """Pass it on."""
+        self.engine.use_version(version)
+
     async def close(self) -> None:
         """Pass it on."""
         await self.engine.close()

@@ -90,7 +90,7 @@ async def test_sdks_and_mini_swe_agent_on_smollm2(tmp_path: Path, smollm2: Path,
         await check(stage, smollm2, tell)
 
 
-LARGE = {
+LARGE: dict[str, Callable[[str, str], Run]] = {
     "codex": client_runs.codex,
     "claude-code": client_runs.claude_code,
     "opencode": client_runs.opencode,
