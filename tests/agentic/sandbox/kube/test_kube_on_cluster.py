@@ -166,7 +166,9 @@ FAKE = {"node_selector": NODE_SELECTOR, "tolerations": [TOLERATION], "starts_per
 async def test_a_thousand_sandboxes_come_and_go_while_the_api_server_fails(kind: str, spaces: Spaces) -> None:
     space = spaces.of(kind)
     pool = {} if kind == "pod" else {"pool": {"by": "task", "replicas": 8}}
-    async with cluster_rig(kind, space, kubelet=False, start_concurrency=64, **FAKE, **pool) as rig:
+    async with cluster_rig(
+        kind, space, kubelet=False, start_timeout_seconds=120, start_concurrency=64, **FAKE, **pool
+    ) as rig:
         await make_fake_nodes(rig, 4)
         access = await LoadedCredentials(space.account).access()
         async with FaultyProxy(access, error_rate=0.05, watch_expiry_rate=0.002) as proxy:
