@@ -21,9 +21,11 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from .errors import JournalError
-from .events import EVENTS, SCHEMA_VERSION, Event, Opened
+from .events import EVENTS, SCHEMA_VERSION, Event, Opened, Sealed
 
 SUFFIX = ".journal"
+SEAL_BYTES = 1024
+"""Where a seal is looked for at the end of a file; it takes some 200 bytes."""
 SYNC_THREADS = 8
 """How many records are on their way to the disk at a time; each waits there, so they need no cores."""
 
@@ -50,6 +52,10 @@ class Journal(Protocol):
         """Sessions that have a record."""
         ...
 
+    async def is_sealed(self, session_id: str) -> bool:
+        """Whether the last record of a session is its seal; told without reading the others."""
+        ...
+
     async def remove(self, session_id: str) -> None:
         """Forget a session; harmless if there is none."""
         ...
@@ -70,6 +76,10 @@ class NoJournal:
     async def session_ids(self) -> list[str]:
         """None."""
         return []
+
+    async def is_sealed(self, session_id: str) -> bool:
+        """No."""
+        return False
 
     async def remove(self, session_id: str) -> None:
         """Nothing."""
@@ -94,6 +104,10 @@ class MemoryJournal:
     async def session_ids(self) -> list[str]:
         """Sessions with events."""
         return sorted(self._events)
+
+    async def is_sealed(self, session_id: str) -> bool:
+        """Whether the last event is."""
+        return isinstance(self._events.get(session_id, [None])[-1], Sealed)
 
     async def remove(self, session_id: str) -> None:
         """Forget them."""
@@ -137,6 +151,17 @@ class FileJournal:
         if not self._directory.is_dir():
             return []
         return sorted(path.name.removesuffix(SUFFIX) for path in self._directory.glob(f"*{SUFFIX}"))
+
+    async def is_sealed(self, session_id: str) -> bool:
+        """Whether the last line of the session's file is whole and a seal."""
+        try:
+            with self._path(session_id).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - SEAL_BYTES))
+                *_, last, rest = b"\n", *file.read().split(b"\n")
+        except OSError:
+            return False
+        return not rest and isinstance(_decode_line(last), Sealed)
 
     async def remove(self, session_id: str) -> None:
         """Remove the session's file."""

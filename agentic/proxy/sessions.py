@@ -44,6 +44,8 @@ class Sessions:
     async def start(self) -> None:
         """Take up the open sessions that the journal holds, and look after them from now on."""
         for session_id in await self._journal.session_ids():
+            if await self._journal.is_sealed(session_id):
+                continue
             session = await self._read(session_id)
             if session is None:
                 await self._journal.remove(session_id)  # cut within its first record, so never acknowledged

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from proxy_rig import TOKENIZER, Answer, a_spec, ids_of, running, says, user
 
 from agentic.proxy import FileJournal, Journal, MemoryJournal, ScriptedReply, SealedSession
 from agentic.proxy.errors import JournalError
-from agentic.proxy.events import Committed, Delivered, Event, Opened, Started
+from agentic.proxy.events import Committed, Delivered, Event, Opened, Sealed, Started
 from agentic.proxy.journal import decode_records, encode_record
 from agentic.proxy.session import Session
 
@@ -95,6 +96,9 @@ async def test_every_journal_keeps_order_separates_sessions_and_forgets(journal:
     await journal.append("a", EVENTS[2:])
     assert await journal.read("a") == EVENTS
     assert await journal.session_ids() == ["a", "b"]
+    assert not await journal.is_sealed("a")
+    await journal.append("a", [Sealed(at=9.0, digest="d" * 64)])
+    assert [await journal.is_sealed(name) for name in ("a", "b", "unknown")] == [True, False, False]
     await journal.remove("a")
     await journal.remove("a")
     assert await journal.session_ids() == ["b"]
@@ -106,6 +110,15 @@ async def test_appending_after_a_cut_goes_on_behind_the_last_whole_record(tmp_pa
     assert await journal.read("a") == EVENTS[:3]
     await journal.append("a", EVENTS[3:])
     assert await journal.read("a") == EVENTS
+
+
+@given(st.integers(0, 400))
+def test_a_seal_that_is_cut_is_none(cut: int) -> None:
+    seal = encode_record(Sealed(at=9.0, digest="d" * 64))
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "a.journal").write_bytes(WHOLE + seal[:cut])
+        sealed = asyncio.run(FileJournal(Path(folder), fsync=False).is_sealed("a"))
+    assert sealed == (cut >= len(seal))
 
 
 async def test_a_journal_that_cannot_be_written_says_where_and_what_to_do(tmp_path: Path) -> None:
