@@ -47,7 +47,9 @@ POD_COUNT = 4
 @contextmanager
 def server() -> Iterator[str]:
     """Its address."""
-    process = subprocess.Popen([sys.executable, str(DOUBLE)], stdout=subprocess.PIPE, text=True)
+    words = [sys.executable, str(DOUBLE), "--plain"]
+    environment = {**os.environ, "PYTHONPATH": str(DOUBLE.parents[2])}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         if process.stdout is None:
             raise RuntimeError("the server has no output")
@@ -133,7 +135,7 @@ async def measure(address: str) -> dict[str, Any]:
         await asyncio.gather(*(pod.close() for pod in pods))
     if shutil.which("go") is not None:
         sys.path.insert(0, str(DOUBLE.parent))
-        from exec_server_rig import ExecServerRig
+        from exec_server_rig import ExecServerRig  # type: ignore[import-not-found]
 
         async with ExecServerRig() as rig:
             figures["exec_server"] = await figures_of([await rig.connect()], FILE_BYTES)

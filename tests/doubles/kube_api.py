@@ -219,8 +219,8 @@ def line(kind: str, body: Object) -> bytes:
     return json.dumps({"type": kind, "object": body}).encode() + b"\n"
 
 
-async def serve(port: int) -> None:
-    async with KubeApiServer(port=port) as server:
+async def serve(port: int, is_isolated: bool) -> None:
+    async with KubeApiServer(port=port, pods=PodRuntime(is_isolated=is_isolated)) as server:
         print(server.address, flush=True)  # noqa: T201 - the caller reads it
         await asyncio.Event().wait()
 
@@ -228,4 +228,6 @@ async def serve(port: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=0)
-    asyncio.run(serve(parser.parse_args().port))
+    parser.add_argument("--plain", action="store_true", help="commands are bare processes, which cost less")
+    arguments = parser.parse_args()
+    asyncio.run(serve(arguments.port, not arguments.plain))

@@ -18,6 +18,8 @@ from typing import Any
 from aiohttp import WSMsgType, web
 from kube_store import Change, KubeStore, Object, Refusal
 
+from agentic.sandbox.kube.wrapper import END_ALL
+
 CHUNK_BYTES = 256 * 1024
 BWRAP = ["bwrap", "--die-with-parent", "--as-pid-1"]
 BWRAP += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net"]
@@ -45,6 +47,8 @@ class PodRuntime:
     """Whether pods get to run by themselves; otherwise a test writes their status."""
     start_seconds: float = 0.0
     protocols: tuple[str, ...] = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+    is_isolated: bool = True
+    """Without, commands are bare processes of this machine: for benchmarks, which know what they run."""
     idle_seconds: float = 3600.0
     """A stream without traffic for so long is cut, as load balancers do."""
     logs: dict[str, str] = field(default_factory=dict)
@@ -159,7 +163,9 @@ class PodRuntime:
         if not isinstance(stream, asyncio.Transport):
             return socket
         pod.streams.add(stream)
-        command = Command(socket, stream, pod, request.query.getall("command"), "stdin" in request.query)
+        command = Command(
+            socket, stream, pod, request.query.getall("command"), "stdin" in request.query, self.is_isolated
+        )
         try:
             await command.run(self.idle_seconds)
         finally:
@@ -204,6 +210,7 @@ class Command:
     pod: Pod
     words: list[str]
     has_stdin: bool
+    is_isolated: bool
     active_at: float = field(default_factory=time.monotonic)
     process: asyncio.subprocess.Process | None = None
 
@@ -228,6 +235,10 @@ class Command:
     async def _start(self) -> asyncio.subprocess.Process:
         user = [] if os.geteuid() == 0 else ["-U", "--preserve-credentials"]
         enter = ["nsenter", "-t", str(self.pod.pid), *user, "-m", "-p", "-i", "-u", "-n", "-r", "-w", "setsid"]
+        if not self.is_isolated:
+            enter = []
+            if END_ALL in self.words:
+                raise Refusal(403, "Forbidden", "all processes would be those of the machine")
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
             *enter,
@@ -235,6 +246,7 @@ class Command:
             stdin=pipe if self.has_stdin else asyncio.subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe,
+            start_new_session=True,
             env={"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/root"},
             limit=CHUNK_BYTES,
         )

@@ -21,11 +21,12 @@ LONGEST_IN_ADDRESS_BYTES = 6 * 1024
 and Linux a single argument to 128 KiB."""
 
 BORN = r"""
-born() { read -r s < /proc/1/stat; set -- ${s##*) }; eval "echo \${20}"; }
+born() { read -r s < /proc/1/stat; set -- ${s##*) }; eval "born=\${20}"; }
+born
 """
 """When process 1 started, in clock ticks since the machine's boot."""
 
-STILL_THERE = f'{BORN}[ "$(born)" = "$1" ]'
+STILL_THERE = f'{BORN}[ "$born" = "$1" ]'
 """Run as `sh -c STILL_THERE sh BORN`: whether the container is the one that it was."""
 
 WRAPPER = (
@@ -33,7 +34,7 @@ WRAPPER = (
     + r"""
 m=$1 kind=$2 cwd=$3 user=$4 input=$5; shift 5
 end() { echo "$m $1"; echo "$m $1" >&2; exit "$1"; }
-echo "$m $$ $(born)" >&2
+echo "$m $$ $born" >&2
 s=0 ends=; [ "$input" = 0 ] || read -r s ends
 cd -- "$cwd" || end 126
 for sh in /bin/bash /usr/bin/bash /bin/sh; do [ -x "$sh" ] && break; done
