@@ -102,6 +102,8 @@ class Session:
         self._cut: Counter[str] = Counter()
         self._sampled_tokens = 0
         self._running: set[int] = set()
+        self._made: SealedSession | None = None
+        """The result as sealing made it, until somebody takes it; what happens in between spoils it."""
         self.ending: Ending | None = None
         """How it ended, once it is sealed."""
 
@@ -114,12 +116,14 @@ class Session:
         """The finished session. Made anew each time: a held one would cost several times the graph's memory."""
         if self.ending is None:
             raise JournalError(f"session {self.spec.session_id} is not sealed: seal it first")
-        return self._result(self.ending)
+        made, self._made = self._made, None
+        return made or self._result(self.ending)
 
     def apply(self, event: Event) -> None:
         """Take in one event."""
         if self.phase is Phase.SEALED:
             raise JournalError(f"session {self.spec.session_id} is sealed: refuse {event.kind}")
+        made, self._made = self._made, None
         match event:
             case Started():
                 self._start(event)
@@ -136,7 +140,7 @@ class Session:
             case Lost():
                 self.incomplete_reason = self.incomplete_reason or event.reason
             case Sealed():
-                self._seal(event)
+                self._seal(event, made)
             case Opened():
                 raise JournalError(f"session {self.spec.session_id} is open already: drop it first")
 
@@ -240,7 +244,8 @@ class Session:
 
     def seal(self, at: float, ending: Ending = "sealed") -> Sealed:
         """The event that ends the session as it stands."""
-        return Sealed(at=at, digest=self._result(ending).digest, ending=ending)
+        self._made = self._result(ending)
+        return Sealed(at=at, digest=self._made.digest, ending=ending)
 
     def _tokens_left(self, running: Sequence[Call]) -> int:
         limit = self.spec.max_sampled_tokens
@@ -324,10 +329,11 @@ class Session:
         if call.node is not None:
             self.graph.mark_delivered(call.node, event.delivered)
 
-    def _seal(self, event: Sealed) -> None:
-        result = self._result(event.ending)
+    def _seal(self, event: Sealed, made: SealedSession | None) -> None:
+        result = made or self._result(event.ending)
         if result.digest != event.digest:
             raise JournalError(f"session {self.spec.session_id} does not have the digest it was sealed with")
+        self._made = result
         self.ending = event.ending
         self.phase = Phase.SEALED
 
