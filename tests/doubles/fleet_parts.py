@@ -9,6 +9,11 @@ from agentic.proxy import CallSampling, ScriptedEngine, ScriptedReply
 
 def make_engine() -> ScriptedEngine:
     """Each generation says which call it is, in chunks, and takes a moment."""
+    return ScriptedEngine(_in_chunks)
+
+
+def make_slow_engine() -> ScriptedEngine:
+    """The same, over some seconds."""
     return ScriptedEngine(_slow)
 
 
@@ -18,4 +23,8 @@ def make_broken_engine() -> ScriptedEngine:
 
 
 def _slow(_prompt: Sequence[int], _sampling: CallSampling, request_id: str) -> ScriptedReply:
+    return says(f"answer {request_id}", chunk_tokens=4, delay_seconds=0.4)
+
+
+def _in_chunks(_prompt: Sequence[int], _sampling: CallSampling, request_id: str) -> ScriptedReply:
     return says(f"answer {request_id}", chunk_tokens=8, delay_seconds=0.01)

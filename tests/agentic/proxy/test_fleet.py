@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -19,18 +19,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proxy_rig import a_spec, ids_of, text_of, user
 
-from agentic.proxy import ControlClient, ProxyError, ProxySettings, SessionHandle, make_renderer
+from agentic.proxy import ControlClient, Engine, ProxyError, ProxySettings, SessionHandle, make_renderer
 from agentic.proxy.fleet import ProxyFleet
 from agentic.proxy.fleet.ownership import owner_of, redistribute, slot_directory
 
 RETRIED = (502, 503)
+pytestmark = pytest.mark.timeout(180)
+"""Each test starts up to seven Python processes, which takes a while on a busy machine."""
 
 
 @asynccontextmanager
-async def a_fleet(folder: Path, processes: int = 3, **settings: Any) -> AsyncIterator[ProxyFleet]:
+async def a_fleet(
+    folder: Path, processes: int = 3, make_engine: Callable[[], Engine] = fleet_parts.make_engine, **settings: Any
+) -> AsyncIterator[ProxyFleet]:
     """Started, and stopped at the end."""
     make = partial(make_renderer, folder)
-    async with ProxyFleet(ProxySettings(**settings), fleet_parts.make_engine, make, processes) as fleet:
+    async with ProxyFleet(ProxySettings(**settings), make_engine, make, processes) as fleet:
         yield fleet
 
 
@@ -93,6 +97,14 @@ async def captured(control: ControlClient, agent: Agent) -> str:
     return text_of(trained)
 
 
+async def status_with(mine: SessionHandle, other: SessionHandle) -> int:
+    """What another session answers to my key."""
+    async with aiohttp.ClientSession() as http:
+        headers, body = {"Authorization": f"Bearer {mine.api_key}"}, {"messages": [user("hi")]}
+        async with http.post(f"{other.base_url}/chat/completions", json=body, headers=headers) as response:
+            return response.status
+
+
 async def until_alive(pid: int, alive: bool) -> None:
     async with asyncio.timeout(20):
         while Path(f"/proc/{pid}").exists() is not alive:
@@ -121,33 +133,24 @@ async def test_a_kill_under_load_loses_no_acknowledged_call_of_any_session(tiny_
     assert any(agent.retries for agent in owners[1])
 
 
-async def test_calls_that_land_on_any_worker_reach_their_session(tiny_folder: Path) -> None:
+async def test_calls_that_land_on_any_worker_reach_their_session_and_no_other_s(tiny_folder: Path) -> None:
     async with a_fleet(tiny_folder) as fleet, ControlClient(fleet.control_url, fleet.control_key) as control:
         agents = await open_agents(control, 12)
         await asyncio.gather(*(agent.talk(2) for agent in agents))
         assert all(agent.handle.base_url.startswith(fleet.agent_url) for agent in agents)
         assert all(agent.retries == 0 for agent in agents)
+        assert {await status_with(agents[0].handle, other.handle) for other in agents[1:]} == {401}
         for agent in agents:
             assert await captured(control, agent) == "".join(f"{text}<|im_end|>" for text in agent.acknowledged)
-
-
-async def test_a_key_opens_its_own_session_only_whichever_worker_is_asked(tiny_folder: Path) -> None:
-    async with a_fleet(tiny_folder) as fleet, ControlClient(fleet.control_url, fleet.control_key) as control:
-        mine, *others = await open_agents(control, 8)
-        statuses = set()
-        for other in others:
-            async with aiohttp.ClientSession() as http:
-                headers = {"Authorization": f"Bearer {mine.handle.api_key}"}
-                url = f"{other.handle.base_url}/chat/completions"
-                async with http.post(url, json={"messages": [user("hi")]}, headers=headers) as response:
-                    statuses.add(response.status)
-        assert statuses == {401}
 
 
 async def test_a_stream_comes_through_another_worker_piece_by_piece_and_a_hang_up_reaches_the_owner(
     tiny_folder: Path,
 ) -> None:
-    async with a_fleet(tiny_folder, 2) as fleet, ControlClient(fleet.control_url, fleet.control_key) as control:
+    async with (
+        a_fleet(tiny_folder, 2, fleet_parts.make_slow_engine) as fleet,
+        ControlClient(fleet.control_url, fleet.control_key) as control,
+    ):
         agents = await open_agents(control, 6)
         for agent in agents:
             async with aiohttp.ClientSession() as http:
@@ -155,23 +158,22 @@ async def test_a_stream_comes_through_another_worker_piece_by_piece_and_a_hang_u
                 url, body = f"{agent.handle.base_url}/chat/completions", {"messages": [user("hi")], "stream": True}
                 async with http.post(url, json=body, headers=headers) as response:
                     assert response.content_type == "text/event-stream"
-                    first = await response.content.readany()
-                    assert b"[DONE]" not in first
+                    assert b"[DONE]" not in await response.content.readany()
         for agent in agents:
-            await agent.talk(1)
             sealed = await control.seal(agent.handle.session_id)
-            assert (sealed.complete, len(sealed.trajectories)) == (True, 1)
+            assert (sealed.complete, sealed.undelivered_tokens > 0) == (True, True)
+    assert set(by_owner(agents, 2)) == {0, 1}
 
 
 async def test_the_list_the_metrics_and_a_pause_are_of_all_workers(tiny_folder: Path) -> None:
-    async with a_fleet(tiny_folder) as fleet, ControlClient(fleet.control_url, fleet.control_key) as control:
+    async with a_fleet(tiny_folder, 2) as fleet, ControlClient(fleet.control_url, fleet.control_key) as control:
         agents = await open_agents(control, 12)
         await asyncio.gather(*(agent.talk(1) for agent in agents))
         assert {info.session_id for info in await control.list()} == {agent.handle.session_id for agent in agents}
         metrics = await control.metrics()
         assert (metrics.sessions_open, metrics.calls_answered) == (12, 12)
         assert (await control.pause()).paused
-        assert (await control.metrics()).paused == 3
+        assert (await control.metrics()).paused == 2
         talks = asyncio.gather(*(agent.talk(1) for agent in agents))
         await asyncio.sleep(0.2)
         assert all(len(agent.acknowledged) == 1 for agent in agents)
@@ -185,7 +187,7 @@ async def test_keys_and_sessions_outlive_the_whole_fleet_and_a_change_of_its_siz
     tiny_folder: Path, tmp_path: Path
 ) -> None:
     journal = tmp_path / "journal"
-    async with a_fleet(tiny_folder, 3, journal_directory=journal) as fleet:
+    async with a_fleet(tiny_folder, 1, journal_directory=journal) as fleet:
         port = int(fleet.agent_url.rpartition(":")[2])
         async with ControlClient(fleet.control_url, fleet.control_key) as control:
             agents = await open_agents(control, 6)
@@ -306,14 +308,3 @@ async def test_the_command_s_workers_serve_and_end_with_it(tiny_folder: Path, nu
             await until_alive(worker, False)
     assert [agent.acknowledged for agent in agents] == [["hello"]] * 4
     assert len(workers) == 2
-
-
-async def test_a_key_outlives_a_fleet_that_has_a_journal(tiny_folder: Path, tmp_path: Path) -> None:
-    keys = []
-    for _ in range(2):
-        async with (
-            a_fleet(tiny_folder, journal_directory=tmp_path / "journal") as fleet,
-            ControlClient(fleet.control_url, fleet.control_key) as control,
-        ):
-            keys.append((await control.open(a_spec("lasting"))).api_key)
-    assert keys[0] == keys[1]
