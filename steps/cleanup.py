@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, ClassVar
 
-from agentic.sandbox.settings import SandboxSettings
+from agentic.sandbox.settings import KubeSandbox, SandboxSettings
 from steps import contract
 from steps.command import main
 from steps.contract import Step, StepInput, StepOutput
@@ -40,7 +40,8 @@ def _clean(inputs: CleanupInput, step: Step) -> CleanupOutput:
     from agentic.training import ray_cluster
 
     processes = ray_cluster.stop(step.workspace.run_id, step.workspace.run_dir)
-    sandboxes = 0 if step.on_argo else asyncio.run(_sweep(inputs.sandbox, step))
+    is_reached = isinstance(inputs.sandbox, KubeSandbox) or not step.on_argo
+    sandboxes = asyncio.run(_sweep(inputs.sandbox, step)) if is_reached else 0
     step.progress(1, 1, f"{processes} processes and {sandboxes} sandboxes ended")
     return CleanupOutput(processes=processes, sandboxes=sandboxes)
 

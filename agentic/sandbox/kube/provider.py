@@ -117,17 +117,21 @@ class KubeProvider:
             taken = await source.take(order)
         pod = order.owner.pods.objects.get(taken.pod, {})
         self._gate.see_nodes([str(pod.get("spec", {}).get("nodeName", ""))])
+        channel = self._channel(api, taken)
         sandbox = RemoteSandbox(
             spec,
             order.name,
             taken.pod,
             settings=self.settings,
-            channel=self._channel(api, taken),
+            channel=channel,
             transfers=self._transfers,
             pods=order.owner.pods,
             give_back=lambda: self._give_back(order.name, order),
         )
-        await sandbox.prepare()
+        async with contextlib.AsyncExitStack() as unless_prepared:
+            unless_prepared.push_async_callback(channel.close)
+            await sandbox.prepare()
+            unless_prepared.pop_all()
         self._in_use[order.name] = InUse(order, taken, sandbox)
         return sandbox
 
