@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self
 import aiohttp
 
 from agentic.sandbox.base import ImageReference, Sandbox, SandboxSpec
+from agentic.sandbox.errors import SandboxLostError
 from benchmarks.sandbox.measuring import WrongResultError
 from testbed.layout import Layout
 
@@ -80,7 +81,11 @@ class Ours(_Plain):
         self._sandboxes = sandboxes
 
     async def run(self, pod: int) -> None:
-        check(self.name, "the exit code", 0, (await self._sandboxes[pod].exec(WORDS)).exit_code)
+        try:
+            result = await self._sandboxes[pod].exec(WORDS)
+        except SandboxLostError as error:
+            raise WrongResultError(f"{self.name}: {error}") from error
+        check(self.name, "the exit code", 0, result.exit_code)
 
     async def upload(self, source: Path, target: str) -> None:
         await self._sandboxes[0].upload(source, target)
@@ -110,11 +115,14 @@ class Kubelet:
     async def run(self, pod: int) -> None:
         query = [("output", "1"), ("error", "1"), *(("command", word) for word in WORDS)]
         url = f"{self._server}/exec/{self._namespace}/{self._pods[pod]}/{CONTAINER}"
-        status = b""
-        async with self._session.ws_connect(url, params=query, protocols=PROTOCOLS) as socket:
-            async for message in socket:
-                if message.type is aiohttp.WSMsgType.BINARY and message.data[:1] == b"\x03":
-                    status = message.data[1:]
+        status = b"{}"
+        try:
+            async with self._session.ws_connect(url, params=query, protocols=PROTOCOLS) as socket:
+                async for message in socket:
+                    if message.type is aiohttp.WSMsgType.BINARY and message.data[:1] == b"\x03":
+                        status = message.data[1:]
+        except (aiohttp.ClientError, OSError) as error:
+            raise WrongResultError(f"{self.name}: {type(error).__name__}: {error}") from error
         check(self.name, "the status", "Success", json.loads(status).get("status"))
 
 
@@ -139,7 +147,13 @@ class OfficialClient:
         self._api.api_client.close()
 
     async def run(self, pod: int) -> None:
-        code = await asyncio.get_running_loop().run_in_executor(self._executor, self._run, self._pods[pod])
+        from kubernetes.client import ApiException
+        from websocket import WebSocketException
+
+        try:
+            code = await asyncio.get_running_loop().run_in_executor(self._executor, self._run, self._pods[pod])
+        except (ApiException, WebSocketException, OSError) as error:
+            raise WrongResultError(f"{self.name}: {type(error).__name__}: {str(error)[:200]}") from error
         check(self.name, "the exit code", 0, code)
 
     def _run(self, pod: str) -> int:
