@@ -40,6 +40,10 @@ HOP_BY_HOP = frozenset(
 """Headers of one connection, which say nothing about the next."""
 REQUEST_OWN = HOP_BY_HOP | {"host", "content-length", "content-encoding", "expect"}
 """Left out as well: the body is sent decoded and whole."""
+ANSWER_OWN = HOP_BY_HOP | {"content-length"}
+"""Of an answer: its length is said anew."""
+WHOLE_BYTES = 1 << 16
+"""An answer of a known length up to here is taken whole, and written at once."""
 RETRY_SECONDS = 0.05
 """Between two attempts to reach an owner."""
 
@@ -71,8 +75,12 @@ class Peers:
         """The owner's answer to a request, written to the client as it arrives."""
         body = await http.read()
         async with await self._send(http, plane, slot, body) as answer:
-            headers = _kept(answer.headers, HOP_BY_HOP)
+            headers = _kept(answer.headers, ANSWER_OWN)
+            if answer.content_length is not None and answer.content_length <= WHOLE_BYTES:
+                body = await _whole(answer, slot)
+                return web.Response(body=body, status=answer.status, reason=answer.reason, headers=headers)
             response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
+            response.content_length = answer.content_length
             try:
                 await response.prepare(http)
                 async for data in answer.content.iter_any():
@@ -87,10 +95,7 @@ class Peers:
     async def ask(self, http: web.Request, plane: Plane, slot: int) -> Answer:
         """A worker's whole answer to a request."""
         async with await self._send(http, plane, slot, await http.read()) as answer:
-            try:
-                return Answer(answer.status, answer.headers.get("Content-Type", ""), await answer.read())
-            except aiohttp.ClientError as error:
-                raise _unavailable(slot) from error
+            return Answer(answer.status, answer.headers.get("Content-Type", ""), await _whole(answer, slot))
 
     async def close(self) -> None:
         """Close all connections."""
@@ -127,6 +132,13 @@ class Peers:
                 skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
             )
         return client
+
+
+async def _whole(answer: aiohttp.ClientResponse, slot: int) -> bytes:
+    try:
+        return await answer.read()
+    except aiohttp.ClientError as error:
+        raise _unavailable(slot) from error
 
 
 def _kept(headers: CIMultiDictProxy[str], dropped: frozenset[str]) -> CIMultiDict[str]:
