@@ -10,8 +10,10 @@ from .targets import Target
 
 
 async def per_turn(target: Target, text: Text, shape: Shape, sessions: int, at_once: int) -> dict[str, Any]:
-    """Bytes that a turn of an open session adds; the first session warms the target up."""
-    await _whole(Talk(target, text, shape, "warm", 1), keep=True)
+    """Bytes that a turn of an open session adds; as many sessions as talk at once warm the target up."""
+    await in_groups(
+        [_whole(Talk(target, text, shape, f"warm-{number}", 1), keep=True) for number in range(at_once)], 99
+    )
     before = _memory(target)
     talks = [Talk(target, text, shape, f"memory-{number}", 1) for number in range(sessions)]
     await in_groups([_whole(talk, keep=True) for talk in talks], at_once)
