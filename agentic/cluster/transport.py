@@ -94,7 +94,9 @@ class Transport:
     @property
     def session(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, socket_factory=_keepalive_socket)
+            connector = aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=60, socket_factory=_keepalive_socket, happy_eyeballs_delay=None
+            )
             self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": USER_AGENT})
         return self._session
 

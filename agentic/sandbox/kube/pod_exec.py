@@ -23,8 +23,11 @@ from agentic.sandbox.kube.execution import ExecRequest
 from agentic.sandbox.kube.wrapper import END_ALL, KILL, STILL_THERE, Marked, WrappedCommand, wrap
 from agentic.sandbox.local.spawner.output import Capture
 
-KILL_SECONDS = 15.0
-"""For a kill inside: a sandbox that does not answer for so long is lost."""
+START_SECONDS = 180.0
+"""Between a stream's opening and its command's beginning, on a node with hundreds of others in line. A command's own
+time begins when it does: a busy node is no fault of an agent's."""
+KILL_SECONDS = 60.0
+"""For a kill inside, which waits in the same line; a sandbox that does not answer for so long is lost."""
 MOST_LEFTOVERS = 32
 """Streams of ended commands that background processes still hold; more, and the oldest is let go."""
 FRAME_BYTES = 4 * 1024 * 1024
@@ -60,10 +63,13 @@ class Running:
     """Failed when the command was never started."""
     ended: "asyncio.Future[None]"
     """Failed when its end will not be known."""
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the command runs, or never will."""
     status: ExecStatus | None = None
 
     def take_over(self, attending: "asyncio.Task[None]") -> None:
         """Tell whoever waits for the command what ended its stream."""
+        self.begun.set()
         future = self.ended if self.connected.done() else self.connected
         if attending.cancelled():
             future.cancel()
@@ -130,6 +136,11 @@ class PodExec:
     async def _until_end(self, running: Running) -> bool:
         """Whether time ran out before the end."""
         try:
+            async with asyncio.timeout(START_SECONDS):
+                await running.begun.wait()
+        except TimeoutError:
+            raise ExecStreamLostError(f"a command did not begin within {START_SECONDS:.0f} s") from None
+        try:
             async with asyncio.timeout(running.request.timeout_seconds):
                 await running.ended
             return False
@@ -168,12 +179,15 @@ class PodExec:
                 break
             if message.channel is Channel.STDERR:
                 running.kept_stderr.feed(running.stderr.feed(message.data))
+                if running.stderr.marks:
+                    running.begun.set()
                 continue
             data = running.stdout.feed(message.data)
             if sink is None:
                 running.kept_stdout.feed(data)
             elif data:
                 await sink(data)
+        running.begun.set()
         running.kept_stderr.feed(running.stderr.rest())
         rest = running.stdout.rest()
         if sink is None:
