@@ -72,7 +72,7 @@ async def check(stage: Stage, model: Path, tell: Tell) -> None:
     assert difference < BOUND
 
 
-QUESTIONS = ["Write a haiku about rain.", "And one about snow.", "Which is better?"]
+QUESTIONS = ["Write a haiku about rain.", "And one about snow."]
 
 
 async def test_sdks_and_mini_swe_agent_on_smollm2(tmp_path: Path, smollm2: Path, tell: Tell) -> None:
@@ -83,7 +83,7 @@ async def test_sdks_and_mini_swe_agent_on_smollm2(tmp_path: Path, smollm2: Path,
 
     async with (
         vllm_server(smollm2, tmp_path) as url,
-        on_vllm(tmp_path / "stage", smollm2, url, max_tokens=64) as stage,
+        on_vllm(tmp_path / "stage", smollm2, url, max_tokens=24) as stage,
     ):
         for run in runs(stage.base_url, stage.key):
             await stage.play(run, seconds=400)
@@ -102,7 +102,7 @@ async def test_agents_with_large_prompts_take_a_turn_on_a_random_model(
 ) -> None:
     async with vllm_server(random_model, tmp_path) as url:
         for name, client in LARGE.items():
-            async with on_vllm(tmp_path / name, random_model, url, max_tokens=512) as stage:
+            async with on_vllm(tmp_path / name, random_model, url, max_tokens=200) as stage:
                 await stage.play(client(stage.base_url, stage.key), seconds=400)
                 assert max(map(len, stage.witness.prompts)) > 4000
                 await check(stage, random_model, tell)
