@@ -38,6 +38,7 @@ def main() -> None:
         found = describe() | asyncio.run(measure(QUICK if options.quick else FULL, cluster, namespace))
     finally:
         cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
     draw(found, options.out.with_suffix(".png"))
 
