@@ -19,12 +19,15 @@ SHARED = frozenset(["agentic.errors", "agentic.files", "agentic.json_lines", "ag
 HEAVY = frozenset(["torch", "ray", "vllm", "verl", "transformers", "harbor"])
 
 ROOMS: dict[str, frozenset[str]] = {
+    # A command named after the tasks, whose work needs sandboxes: above the room that its name stands in.
+    "agentic.tasks.__main__": frozenset(["agentic.authoring"]),
     "workflows": frozenset(["steps", "agentic.cluster", "agentic.training.sizing", "agentic.training.errors"]),
     "steps": frozenset(["agentic"]),
     "agentic.proxy": frozenset(),
     "agentic.sandbox": frozenset(["agentic.cluster"]),
     "agentic.images": frozenset(["agentic.cluster", "agentic.tasks", "agentic.sandbox"]),
     "agentic.rollout": frozenset(["agentic.proxy", "agentic.sandbox", "agentic.tasks"]),
+    "agentic.authoring": frozenset(["agentic.tasks", "agentic.images", "agentic.sandbox", "agentic.rollout"]),
     "agentic.models": frozenset(["agentic.tasks"]),
     "agentic.training": frozenset(["agentic.rollout", "agentic.proxy", "agentic.sandbox", "agentic.tasks"]),
     "agentic.cluster": frozenset(),
@@ -111,7 +114,7 @@ def test_every_package_of_agentic_is_a_room_of_the_table() -> None:
     packages = {
         path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in ROOT.glob("agentic/*/__init__.py")
     }
-    assert packages == {room for room in ROOMS if room.startswith("agentic.")}
+    assert packages == {room for room in ROOMS if room.startswith("agentic.") and room.count(".") == 1}
 
 
 LIGHT = ["workflows.verbs", "workflows.local.run", "agentic.proxy", "steps.train", "agentic.report"]

@@ -1,0 +1,1 @@
+"""Making tasks and judging them by running them: the part of task work that needs images and sandboxes."""
