@@ -28,6 +28,8 @@ START_SECONDS = 180.0
 time begins when it does: a busy node is no fault of an agent's."""
 KILL_SECONDS = 60.0
 """For a kill inside, which waits in the same line; a sandbox that does not answer for so long is lost."""
+QUIET_KILL_SECONDS = 15.0
+"""For a kill on the way out, which nobody should have to wait for long."""
 MOST_LEFTOVERS = 32
 """Streams of ended commands that background processes still hold; more, and the oldest is let go."""
 FRAME_BYTES = 4 * 1024 * 1024
@@ -222,18 +224,18 @@ class PodExec:
         if born and known and born != known:
             raise SandboxLostError(f"{self.target} is lost: its container was restarted, and its files are gone")
 
-    async def _kill(self, running: Running) -> None:
+    async def _kill(self, running: Running, seconds: float = KILL_SECONDS) -> None:
         """End what the command started. Raises one of GONE when that cannot be done."""
         words = ("/bin/sh", "-c", KILL, "sh", running.wrapped.mark, running.session or "none")
         try:
-            async with asyncio.timeout(KILL_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._run_plain(words)
         except TimeoutError:
-            raise ExecStreamLostError(f"a command could not be killed within {KILL_SECONDS:.0f} s") from None
+            raise ExecStreamLostError(f"a command could not be killed within {seconds:.0f} s") from None
 
     async def _kill_quietly(self, running: Running) -> None:
         with contextlib.suppress(*GONE):
-            await self._kill(running)
+            await self._kill(running, QUIET_KILL_SECONDS)
 
     async def _run_plain(self, words: tuple[str, ...]) -> int | None:
         """Without a wrapper; returns the exit code."""
