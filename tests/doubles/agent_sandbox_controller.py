@@ -110,6 +110,8 @@ class AgentSandboxController:
 
     async def _reconcile_sandbox(self, name: str) -> float | None:
         sandbox = self.loop.get(self.sandboxes, name)
+        if sandbox is None:
+            await self.loop.collect(PODS, name, self.sandboxes)
         if sandbox is None or sandbox["metadata"].get("deletionTimestamp"):
             return None
         pod = self.loop.get(PODS, name)

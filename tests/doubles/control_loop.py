@@ -144,6 +144,12 @@ class ControlLoop:
         await self._api.delete(kind, name)
         self.objects[kind.name].pop(name, None)
 
+    async def collect(self, kind: Resource, name: str, owner: Resource) -> None:
+        """Remove an object that was made for an owner which is gone already, as a cluster's collector does."""
+        body = self.get(kind, name)
+        if body is not None and controller_of(body, owner) == name:
+            await self.delete(kind, name)
+
 
 def controller_reference(kind: Resource, owner: JsonObject) -> JsonObject:
     return {

@@ -126,6 +126,8 @@ class KruiseController:
 
     async def _reconcile_sandbox(self, name: str) -> float | None:
         sandbox = self.loop.get(self.sandboxes, name)
+        if sandbox is None:
+            await self.loop.collect(PODS, name, self.sandboxes)
         if sandbox is None or sandbox["metadata"].get("deletionTimestamp"):
             return None
         left = seconds_until(sandbox["spec"].get("shutdownTime"))

@@ -6,6 +6,8 @@ it, and exactly one has to carry it. Deleting a claim leaves its Sandbox alive, 
 too; until then it belongs to our lease, and ends at its own shutdownTime.
 """
 
+import asyncio
+import contextlib
 import re
 import time
 
@@ -13,6 +15,7 @@ from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import WaitTimeoutError
 from agentic.cluster.resources import JsonObject, Resource, name_of, uid_of
 from agentic.cluster.watching import Watcher
+from agentic.errors import AgenticError
 from agentic.sandbox.errors import SandboxStartError
 from agentic.sandbox.kube.claims import (
     ClaimState,
@@ -37,6 +40,8 @@ from agentic.sandbox.settings import KruiseSandbox
 
 ANSWER_SECONDS = 10.0
 """For the controller to say that a claim's time is over; its words are better than ours."""
+LATE_CLAIM_SECONDS = (1.0, 5.0, 25.0)
+"""Pauses before we look whether a claim that was given up got a sandbox after all."""
 CLAIM_NAME_LABEL = "agents.kruise.io/claim-name"
 """Written by the controller onto the Sandbox that a claim got, whatever the API group is called."""
 
@@ -100,6 +105,7 @@ class KruiseSource:
         self._used: dict[str, Pool] = {}
         self._got: dict[str, tuple[str, str]] = {}
         self._watchers: dict[tuple[str, str], Watcher] = {}
+        self._looking: set[asyncio.Task[None]] = set()
 
     @property
     def pools(self) -> Pools:
@@ -190,19 +196,31 @@ class KruiseSource:
         if got is not None:
             await self._api.delete(self._sandboxes, got[0], uid=got[1])
         else:
-            await self._delete_claimed(order)
+            await self._delete_sandboxes(f"{CLAIM_NAME_LABEL}={order.name}")
+            again = asyncio.create_task(self._look_again(order.name), name=f"look again {order.name}")
+            self._looking.add(again)
+            again.add_done_callback(self._looking.discard)
         self._got.pop(order.name, None)
         self._made.forget(order.name)
 
-    async def _delete_claimed(self, order: Order) -> None:
-        """What a claim that we gave up on may have got after all."""
-        found = await self._api.list(self._sandboxes, labels=f"{CLAIM_NAME_LABEL}={order.name}")
-        for sandbox in found.items:
+    async def _delete_sandboxes(self, labels: str) -> None:
+        for sandbox in (await self._api.list(self._sandboxes, labels=labels)).items:
             await self._api.delete(self._sandboxes, name_of(sandbox), uid=uid_of(sandbox))
+
+    async def _look_again(self, claim: str) -> None:
+        """A controller that was at work on a claim when it was deleted gives it a sandbox all the same."""
+        for pause in LATE_CLAIM_SECONDS:
+            await asyncio.sleep(pause)
+            with contextlib.suppress(AgenticError):
+                await self._delete_sandboxes(f"{CLAIM_NAME_LABEL}={claim}")
 
     async def close(self) -> None:
         """See `Source.close`."""
+        for task in list(self._looking):
+            task.cancel()
         await self._pools.close()
+        for owner in {owner for owner, _ in self._watchers}:
+            await self._delete_sandboxes(selector(owner=owner))
         for watcher in self._watchers.values():
             await watcher.close()
         self._watchers.clear()
