@@ -4,11 +4,14 @@ It is also how `down` finds whatever still runs in a pod: by membership, which a
 """
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from testbed.errors import MachineError
+from testbed.errors import MachineError, StartError
 from testbed.layout import Layout
+
+_REAPED_SECONDS = 10.0
 
 
 def is_unified(root: Path = Path("/sys/fs/cgroup")) -> bool:
@@ -45,12 +48,18 @@ def processes(layout: Layout) -> set[int]:
 
 
 def remove(layout: Layout) -> None:
-    """Empty groups only, deepest first."""
+    """Empty groups only, deepest first. A group is busy until its last zombie is reaped, which is waited for."""
+    deadline = time.monotonic() + _REAPED_SECONDS
     for folder in _folders(layout):
-        if folder.is_dir():
-            for path in sorted(folder.rglob("*/"), reverse=True):
-                path.rmdir()
-            folder.rmdir()
+        while folder.is_dir():
+            try:
+                for path in sorted(folder.rglob("*/"), reverse=True):
+                    path.rmdir()
+                folder.rmdir()
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise StartError(f"{folder} cannot be removed: {error.strerror}") from error
+                time.sleep(0.1)
 
 
 def _folders(layout: Layout) -> Iterator[Path]:
