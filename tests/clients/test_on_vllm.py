@@ -21,7 +21,7 @@ from agentic.proxy.engines.vllm_http import VllmHttpEngine
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1500)]
 
-BOUND = 1e-3
+BOUND = 1e-4
 """Largest difference allowed between a recorded log-probability and the same recomputed; both are float32."""
 
 
