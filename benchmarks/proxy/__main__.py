@@ -65,7 +65,7 @@ class Benchmark:
     async def saturation(self) -> None:
         """As many calls as each can answer."""
         shape = Shape(SHORT_TOKENS, REPLY_TOKENS)
-        load = Load(400, 4, 5, None) if self._quick else Load(1000, 5, 9, None)
+        load = Load(400, 3, 4, None) if self._quick else Load(1000, 3, 9, None)
         async with self._engine(2.0) as url:
             for processes in (2,) if self._quick else (1, 2, 4):
                 await self._ours(url, shape, load, processes)
