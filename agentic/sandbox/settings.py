@@ -4,7 +4,6 @@ One model for each provider, chosen by `provider`. Limits are per sandbox; they 
 far more sandboxes can run than memory divided by the limit, as long as few of them use theirs at once.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -107,6 +106,28 @@ class SandboxOwner(Settings):
     """Its uid."""
 
 
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9._-]*$")]
+"""`key=value`: a run's settings are keys of caches, so that they hold no dictionaries."""
+
+
+class Toleration(Settings):
+    """A taint that does not matter, as in a pod's spec."""
+
+    key: str
+    """Key of the taint."""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    """Whether its value counts."""
+    value: str = ""
+    """Value of the taint; empty with `Exists`."""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    """Effect of the taint; empty is every one."""
+
+
+def label_map(labels: tuple[Label, ...]) -> dict[str, str]:
+    """As the API server wants them."""
+    return {key: value for key, _, value in (label.partition("=") for label in labels)}
+
+
 class KubeSandbox(SandboxLimits):
     """What every provider on Kubernetes has in common. Reached by KUBECONFIG, or from within by the pod's account."""
 
@@ -133,14 +154,14 @@ class KubeSandbox(SandboxLimits):
     """Memory set aside on a node for each sandbox, in MiB; at most `memory_mb`."""
     request_cpus: float = Field(0.05, gt=0)
     """CPUs set aside on a node for each sandbox; at most `cpus`."""
-    node_selector: Mapping[str, str] = {}
-    """Labels of the nodes that sandboxes may run on."""
-    tolerations: tuple[Mapping[str, str], ...] = ()
-    """Taints of nodes that sandboxes may run on, as in a pod's spec."""
+    node_selector: tuple[Label, ...] = ()
+    """Labels of the nodes that sandboxes may run on, each as `key=value`."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of nodes that sandboxes may run on."""
     priority_class: str | None = None
     """PriorityClass of sandboxes; below that of the trainer."""
-    proxy_selector: Mapping[str, str] = {"ray.io/node-type": "head"}
-    """Labels of the pods that sandboxes may talk to: those that serve the proxy's agent plane."""
+    proxy_selector: tuple[Label, ...] = ("ray.io/node-type=head",)
+    """Labels, each as `key=value`, of the pods that sandboxes may talk to: those that serve the proxy's agent plane."""
     proxy_port: int | None = Field(None, ge=1, le=65535)
     """The only port there; None lets sandboxes reach nothing at all."""
     lease_seconds: int = Field(5400, ge=60)

@@ -20,7 +20,7 @@ from agentic.sandbox.kube.names import (
     label_value,
     object_name,
 )
-from agentic.sandbox.settings import KubeSandbox
+from agentic.sandbox.settings import KubeSandbox, label_map
 
 ROLE_SANDBOX, ROLE_PREFETCH = "sandbox", "prefetch"
 
@@ -180,9 +180,12 @@ def _placement(settings: KubeSandbox) -> JsonObject:
     if settings.priority_class is not None:
         placement["priorityClassName"] = settings.priority_class
     if settings.node_selector:
-        placement["nodeSelector"] = dict(settings.node_selector)
+        placement["nodeSelector"] = label_map(settings.node_selector)
     if settings.tolerations:
-        placement["tolerations"] = [dict(toleration) for toleration in settings.tolerations]
+        placement["tolerations"] = [
+            {key: value for key, value in toleration.model_dump().items() if value}
+            for toleration in settings.tolerations
+        ]
     return placement
 
 
@@ -201,7 +204,7 @@ def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonOb
     if settings.proxy_port is not None:
         egress.append(
             {
-                "to": [{"podSelector": {"matchLabels": dict(settings.proxy_selector)}}],
+                "to": [{"podSelector": {"matchLabels": label_map(settings.proxy_selector)}}],
                 "ports": [{"protocol": "TCP", "port": settings.proxy_port}],
             }
         )

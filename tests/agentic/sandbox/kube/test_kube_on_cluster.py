@@ -158,7 +158,11 @@ async def make_fake_nodes(rig: Rig, count: int) -> None:
         await rig.admin.apply(NODES, fake_node(f"fake-{number}", pods=1000))
 
 
-FAKE = {"node_selector": NODE_SELECTOR, "tolerations": [TOLERATION], "starts_per_node": 64}
+FAKE = {
+    "node_selector": [f"{key}={value}" for key, value in NODE_SELECTOR.items()],
+    "tolerations": [TOLERATION],
+    "starts_per_node": 64,
+}
 
 
 @pytest.mark.timeout(900)

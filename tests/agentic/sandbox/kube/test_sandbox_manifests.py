@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from kube_rig import CRDS, kube_settings
+from kube_rig import CRDS, KINDS, kube_settings
 from pydantic import ValidationError
 
 from agentic.cluster.resources import JsonObject
@@ -69,12 +69,14 @@ def test_what_settings_may_change_of_a_pod_shows() -> None:
         read_only_root=True,
         image_pull_secrets=["acr-registry"],
         capabilities=["SETUID"],
-        node_selector={"pool": "sandboxes"},
+        node_selector=["pool=sandboxes"],
+        tolerations=[{"key": "sandboxes", "operator": "Exists"}],
     )
     spec = sandbox_pod_spec(settings, "i:1", SMALL)
     assert spec["runtimeClassName"] == "gvisor"
     assert spec["imagePullSecrets"] == [{"name": "acr-registry"}]
     assert spec["nodeSelector"] == {"pool": "sandboxes"}
+    assert spec["tolerations"] == [{"key": "sandboxes", "operator": "Exists"}]
     context = spec["containers"][0]["securityContext"]
     assert context["readOnlyRootFilesystem"] is True
     assert context["capabilities"] == {"drop": ["ALL"], "add": ["SETUID"]}
@@ -211,3 +213,9 @@ def test_label_values_fit_and_keep_what_fits(text: str) -> None:
 def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         kube_settings("pod", **changes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_can_be_keys_of_a_cache(kind: str) -> None:
+    settings = kube_settings(kind, node_selector=["a=b"], tolerations=[{"key": "x"}])
+    assert hash(settings) == hash(type(settings).model_validate(settings.model_dump()))
