@@ -33,6 +33,8 @@ class ProxySettings(BaseModel):
     write_timeout_seconds: float = Field(60.0, gt=0)
     """How long a client may take nothing of a streamed reply before its connection is closed; the generation is not
     held up meanwhile."""
+    read_timeout_seconds: float = Field(60.0, gt=0)
+    """How long a client may take to send a request's body; then it is answered 408."""
     session_lifetime_seconds: float = Field(172800.0, gt=0)
     """How long a session may live if it does not say so itself: its key expires then, and if nobody sealed it the proxy
     does, as expired."""

@@ -159,10 +159,20 @@ class AgentPlane:
     async def _body(self, http: web.Request, limit: int | None) -> bytes:
         if limit is not None and (http.content_length or 0) > limit:
             raise BodyTooLarge(f"the body has {http.content_length} bytes, this session takes {limit}: send less")
-        body = await http.read()
+        body = await self._read_whole(http)
         if limit is not None and len(body) > limit:
             raise BodyTooLarge(f"the body has {len(body)} bytes, this session takes {limit}: send less")
         return body
+
+    async def _read_whole(self, http: web.Request) -> bytes:
+        seconds = self._settings.read_timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await http.read()
+        except TimeoutError:
+            raise HttpRefused(
+                408, "request_timeout", f"the body did not come within {seconds:g} s: send it again"
+            ) from None
 
     @web.middleware
     async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
