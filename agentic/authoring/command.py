@@ -3,6 +3,8 @@
 import argparse
 import asyncio
 import json
+import os
+import platform
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ from rich.table import Table
 
 from agentic.authoring.check import TaskReport, check_tasks, find_tasks
 from agentic.errors import PermanentError, TransientError
+from agentic.files import write_json
 from agentic.sandbox.settings import BubblewrapSandbox
 
 GOOD, UNJUDGED, BAD = 0, 75, 78
@@ -46,6 +49,19 @@ def make_parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="print the reports as JSON")
     _add_store(check)
     check.set_defaults(run=_check)
+    mutate = commands.add_parser("mutate", help="make repair tasks from a library with tests")
+    mutate.add_argument("package", metavar="PACKAGE", help="a name, name==version, or a folder with a source tree")
+    mutate.add_argument("--count", type=int, required=True, metavar="N", help="tasks wanted, those there included")
+    mutate.add_argument("--out", type=Path, metavar="DIR", help="folder of the tasks (default: mutated/PACKAGE)")
+    mutate.add_argument("--seed", type=int, default=0, help="another seed tries other edits (default: 0)")
+    mutate.add_argument(
+        "--with", dest="extra", action="append", default=[], metavar="REQUIREMENT", help="for its tests"
+    )
+    mutate.add_argument(
+        "--results", type=Path, metavar="FILE", help="put yield and time into this JSON file, by package"
+    )
+    _add_store(mutate)
+    mutate.set_defaults(run=_mutate)
     return parser
 
 
@@ -67,6 +83,35 @@ def _check(arguments: argparse.Namespace) -> int:
         Console(width=None if sys.stdout.isatty() else 160).print(table(reports))
     verdicts = {report.verdict for report in reports}
     return BAD if "bad" in verdicts else UNJUDGED if "unjudged" in verdicts else GOOD
+
+
+def _mutate(arguments: argparse.Namespace) -> int:
+    from agentic.authoring.library import get_library
+    from agentic.authoring.mutate import Recipe, make_tasks
+
+    out = (arguments.out or Path("mutated") / Path(arguments.package.partition("==")[0]).name).resolve()
+    library = get_library(arguments.package, arguments.extra, out / ".work")
+    with ExitStack() as stack:
+        store = store_folder(arguments.images, stack)
+        made = asyncio.run(make_tasks(Recipe(library, arguments.count, arguments.seed, out, store), show_line))
+    if arguments.results:
+        add_result(arguments.results, made.package, made.model_dump())
+    sys.stdout.write(made.model_dump_json(indent=1) + "\n")
+    if made.tasks < arguments.count:
+        raise PermanentError(f"{made.edits} edits gave {made.tasks} of {arguments.count} tasks: ask for fewer")
+    return GOOD
+
+
+def add_result(path: Path, name: str, result: dict[str, object]) -> None:
+    """One entry of a results file, which says on what machine it was measured."""
+    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    machine = {"processors": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "python": platform.python_version()}
+    write_json(path, dict(sorted({**known, name: {**result, "machine": machine}}.items())))
+
+
+def show_line(done: int, total: int, line: str) -> None:
+    """One line of progress to standard error."""
+    sys.stderr.write(f"[{done}/{total}] {line}\n")
 
 
 def store_folder(wanted: Path | None, stack: ExitStack) -> Path:
