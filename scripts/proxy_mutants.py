@@ -63,7 +63,7 @@ MUTANTS = (
         4, "conversation.py", "_without_thinking(message.content).strip(), calls]", "message.content.strip(), calls]"
     ),
     Mutant(4, "conversation.py", "_arguments_identity(call.arguments)]", "call.arguments]"),
-    Mutant(4, "planning.py", "if suffix is not None:", "if suffix is None:"),
+    Mutant(4, "graph.py", "Plan(relation, anchor, tuple(suffix),", "Plan(relation, node.parent, tuple(suffix),"),
     Mutant(5, "session.py", "return alive[-1] if alive else None", "return None"),
     Mutant(5, "session.py", "return abandoned[0]", "return None"),
     Mutant(5, "session.py", "if arrival.idempotency_key is not None:", "if not arrival.body_digest:"),
@@ -101,9 +101,11 @@ MUTANTS = (
 
 def main() -> int:
     """Try them all, two at a time."""
-    missing = [mutant for mutant in MUTANTS if _count(mutant) != 1]
+    missing = [mutant for mutant in MUTANTS if occurrences(mutant) != 1]
     for mutant in missing:
-        _say(f"{mutant.file} has {mutant.text!r} {_count(mutant)} times instead of once: bring the table up to date")
+        _say(
+            f"{mutant.file} has {mutant.text!r} {occurrences(mutant)} times instead of once: bring the table up to date"
+        )
     if missing:
         return 2
     started = time.monotonic()
@@ -132,7 +134,8 @@ def _is_caught(mutant: Mutant) -> bool:
     return code == TESTS_FAILED
 
 
-def _count(mutant: Mutant) -> int:
+def occurrences(mutant: Mutant) -> int:
+    """How often the text of a mutant stands in its file."""
     return (ROOT / "agentic" / "proxy" / mutant.file).read_text().count(mutant.text)
 
 
