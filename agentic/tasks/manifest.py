@@ -26,6 +26,8 @@ class Manifest(BaseModel):
     """Split → task ids; `train` is the one to train on."""
     content_sha256: str
     """Over all task files by path."""
+    tasks_sha256: dict[str, str] = {}
+    """Task id → the same for its folder alone."""
 
 
 def read_manifest(folder: Path) -> Manifest | None:

@@ -121,6 +121,7 @@ def _write(
         counts={split: len(members) for split, members in tasks.items()},
         splits={split: [task.task_id for task in members] for split, members in tasks.items()},
         content_sha256=hash_tree(folder / "tasks"),
+        tasks_sha256={path.name: hash_tree(path) for path in sorted((folder / "tasks").iterdir())},
     )
     (folder / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
     return manifest

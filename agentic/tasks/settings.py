@@ -55,7 +55,7 @@ class SweBenchData(Settings):
     tasks: int = Field(500, ge=1)
     """How many tasks must be there; anything less is fetched again."""
     train: int = Field(400, ge=1)
-    """Tasks for training; the rest is held out. Less than `tasks`."""
+    """Tasks for training; the rest is held out, the same share of every repository. Less than `tasks`."""
     attempts: int = Field(3, ge=1)
     """Runs of the command before the step gives up; what arrived is kept for the next try."""
     timeout_seconds: float = Field(3600.0, gt=0)
@@ -74,6 +74,8 @@ class RowsData(Settings):
     """The file; its ending (`.parquet` or `.jsonl`) names the format."""
     image: str = "swebench/sweb.eval.x86_64.{instance_id}:latest"
     """Image of a row that names none. `{instance_id}` has `__` replaced by `_1776_`, as the published images have."""
+    test_seconds: float = Field(1800.0, gt=0)
+    """How long a row's tests may run; the default is that of SWE-bench's harness. Out of time is not resolved."""
     held_out_fraction: float = Field(0.2, ge=0.0, lt=1.0)
     """Share of tasks for validation, rounded to the nearest whole task."""
     seed: int = 0

@@ -1,7 +1,8 @@
 """SWE-bench Verified through Harbor's download command.
 
 The command is run until every task is there; what arrived stays in the download folder between attempts and between
-steps, so a second try fetches what is missing only. A task counts when its folder is a whole Harbor task.
+steps, so a second try fetches what is missing only. A task counts when its folder is a whole Harbor task. The split
+holds out the same share of every repository; seed, ids and each task's digest are in the data set's manifest.
 """
 
 import subprocess
@@ -9,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentic.tasks.errors import DataError, DownloadIncomplete
-from agentic.tasks.folder import split_tasks
 from agentic.tasks.harbor_format import CONFIG, INSTRUCTION, TEST, TaskFolder, read_task
 from agentic.tasks.prepare import OnProgress
 from agentic.tasks.settings import SweBenchData
+from agentic.tasks.splits import split_evenly
 
 
 def download_tasks(settings: SweBenchData, folder: Path, on_progress: OnProgress) -> dict[str, list[TaskFolder]]:
@@ -38,7 +39,13 @@ def download_tasks(settings: SweBenchData, folder: Path, on_progress: OnProgress
     if len(found) > settings.tasks:
         raise DataError(f"{len(found)} tasks arrived, data.tasks says {settings.tasks}: set it to what is right")
     tasks = {path.name: read_task(path) for path in found}
-    return split_tasks(tasks, settings.tasks - settings.train, settings.seed)
+    split = split_evenly(tasks, settings.tasks - settings.train, settings.seed, repository_of)
+    return {name: [tasks[task_id] for task_id in ids] for name, ids in split.items()}
+
+
+def repository_of(task_id: str) -> str:
+    """`django__django` of `django__django-11099`."""
+    return task_id.rpartition("-")[0] or task_id
 
 
 def _run(settings: SweBenchData, folder: Path) -> str:
