@@ -1,26 +1,31 @@
 """Rows in SWE-bench's schema as Harbor tasks.
 
 A row needs `instance_id`, `problem_statement`, `test_patch` and `FAIL_TO_PASS`; it may give `PASS_TO_PASS`, `patch`,
-`image` and `test_command`. The tests are applied after the agent is done and run one by name by `test_command`
-(default: pytest), and the reward is 1 only when all named tests pass. How each repository of SWE-bench runs its tests
-is not in such rows: whoever needs that uses the `swebench` source.
+`image`. How its tests are run and read is said in one of two ways:
+- `eval_script`, `log_parser` and `eval_type`, as rows of SWE-bench 5 have them: then the outcome is that of the
+  `swebench` package (see `swebench_grading.py`);
+- else `test_command` (default: pytest) runs the tests one by name after `test_patch` was applied, and the reward is 1
+  only when all named tests pass.
 """
 
 import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agentic.tasks.errors import DataError
 from agentic.tasks.folder import split_tasks
 from agentic.tasks.harbor_format import CONFIG, DOCKERFILE, INSTRUCTION, SOLUTION, TEST, TaskFolder, TaskSpec
 from agentic.tasks.parquet import read_rows
 from agentic.tasks.settings import RowsData
+from agentic.tasks.swebench_grading import grading_files
 
 WORK_FOLDER = "/testbed"
+GRADING_SECONDS = 120.0
+"""On top of the tests' own time: reading the log on a busy machine, and what the tests don't bound themselves."""
 TEST_COMMAND = "python -m pytest -q -p no:cacheprovider"
 
 
@@ -37,6 +42,17 @@ class SourceRow(BaseModel):
     patch: str = ""
     image: str | None = None
     test_command: str = TEST_COMMAND
+    repo: str = ""
+    version: str = ""
+    eval_script: str | None = None
+    log_parser: str | None = None
+    eval_type: str = "pass_and_fail"
+
+    @model_validator(mode="after")
+    def _script_has_its_parser(self) -> Self:
+        if (self.eval_script is None) != (self.log_parser is None):
+            raise ValueError("eval_script and log_parser go together: give both or neither")
+        return self
 
     @field_validator("fail_to_pass", "pass_to_pass", mode="before")
     @classmethod
@@ -52,7 +68,7 @@ def read_source_rows(settings: RowsData) -> dict[str, list[TaskFolder]]:
         raise DataError(f"data.path {settings.path} is no file: give a .parquet or .jsonl file")
     tasks: dict[str, TaskFolder] = {}
     for number, raw in enumerate(_read(path), 1):
-        task = _make_task(_parse(raw, f"{settings.path}, row {number}"), settings.image)
+        task = _make_task(_parse(raw, f"{settings.path}, row {number}"), settings)
         if task.task_id in tasks:
             raise DataError(f"{settings.path}, row {number}: instance_id {task.task_id} occurs twice: remove one")
         tasks[task.task_id] = task
@@ -84,26 +100,31 @@ def _parse(raw: dict[str, Any], where: str) -> SourceRow:
         raise DataError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}: correct the row") from error
 
 
-def _make_task(row: SourceRow, image_pattern: str) -> TaskFolder:
-    image = row.image or image_pattern.format(instance_id=row.instance_id.replace("__", "_1776_"))
+def _make_task(row: SourceRow, settings: RowsData) -> TaskFolder:
+    image = row.image or settings.image.format(instance_id=row.instance_id.replace("__", "_1776_"))
     spec = TaskSpec(
         name=f"rows/{row.instance_id}",
         difficulty="medium",
         category="repair",
         agent_seconds=1800.0,
-        verifier_seconds=900.0,
+        verifier_seconds=settings.test_seconds + GRADING_SECONDS,
     )
     texts = {
         CONFIG: spec.to_toml(),
         INSTRUCTION: row.problem_statement.rstrip() + "\n",
         DOCKERFILE: f"FROM {image}\nWORKDIR {WORK_FOLDER}\n",
-        TEST: _test_script(row),
-        "tests/test.patch": row.test_patch,
     }
     if row.patch:
         texts[SOLUTION] = f"#!/bin/sh\nset -e\ncd {WORK_FOLDER}\ngit apply /solution/fix.patch\n"
         texts["solution/fix.patch"] = row.patch
-    return TaskFolder(row.instance_id, {name: text.encode() for name, text in texts.items()})
+    contents = {name: text.encode() for name, text in texts.items()} | _tests(row, image, settings.test_seconds)
+    return TaskFolder(row.instance_id, contents)
+
+
+def _tests(row: SourceRow, image: str, seconds: float) -> dict[str, bytes]:
+    if row.eval_script is None:
+        return {TEST: _test_script(row).encode(), "tests/test.patch": row.test_patch.encode()}
+    return grading_files(row.model_dump(by_alias=True) | {"image": image}, seconds)
 
 
 def _test_script(row: SourceRow) -> str:

@@ -1,0 +1,72 @@
+"""Grades a SWE-bench instance in its sandbox; copied into the task's `tests/` and run there by `tests/test.sh`.
+
+Runs the row's script as SWE-bench's harness does, standard output and error in one log, and lets the package's own
+`get_eval_report` say whether the log means resolved. Out of time is not resolved. The reward is written last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+TESTS = Path("/tests")
+LOGS = Path("/logs/verifier")
+SHOWN_CHARACTERS = 20_000
+
+
+def run_script(seconds: float, log: Path) -> bool:
+    """Whether it ended in time; what it started is ended with it."""
+    with log.open("wb") as output:
+        script = subprocess.Popen(
+            ["/bin/bash", str(TESTS / "eval.sh")],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            script.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(script.pid, signal.SIGKILL)
+            script.wait()
+    return True
+
+
+def is_resolved(row: dict[str, object], log: Path) -> bool:
+    sys.path.insert(0, str(TESTS / "swebench.zip"))
+    from swebench.harness.grading import get_eval_report
+
+    instance = str(row["instance_id"])
+    # The log is bytes of whatever encoding; the package reads it as text of this process' encoding.
+    log.write_text(log.read_bytes().decode(errors="replace"))
+    prediction = {"instance_id": instance, "model_patch": "in the sandbox", "model_name_or_path": "agent"}
+    report = get_eval_report(SimpleNamespace(**row), prediction, str(log), include_tests_status=False)
+    return bool(report[instance]["resolved"])
+
+
+def main() -> None:
+    row = json.loads((TESTS / "row.json").read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "test_output.txt"
+        in_time = run_script(float(row["seconds"]), log)
+        resolved = in_time and is_resolved(row, log)
+        sys.stdout.write(log.read_text(errors="replace")[-SHOWN_CHARACTERS:])
+    if not in_time:
+        sys.stdout.write(f"\nthe tests took longer than {row['seconds']} s\n")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    (LOGS / "reward.json").unlink(missing_ok=True)
+    (LOGS / "reward.txt").write_text(f"{int(resolved)}\n")
+
+
+if __name__ == "__main__":
+    main()
