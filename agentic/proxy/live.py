@@ -2,8 +2,9 @@
 
 All state changes under the lock, first in the journal and then in memory, so the two never disagree about the order. A
 record that must not be lost although the journal cannot take it now (a full disk) is owed: it is written, and applied,
-before the next one. A generation belongs to its session; when the last client that waits for it has gone, it is stopped
-after a grace in which a retry may join it.
+before the next one. Dropping is under the lock too, and the last thing there: nothing is written to the journal of a
+dropped session, whose name may be another's by then. A generation belongs to its session; when the last client that
+waits for it has gone, it is stopped after a grace in which a retry may join it.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .conversation import KnownConversations, Message
-from .errors import GenerationFailed, JournalError, SessionSealed
+from .errors import GenerationFailed, JournalError, SessionSealed, UnknownSession
 from .events import Event, Opened
 from .generating import Cut, Generating
 from .journal import Journal
@@ -53,14 +54,19 @@ class LiveSession:
         self._is_written = is_written
         self._opening: asyncio.Task[None] | None = None
         self._owed: list[Event] = []
+        self._is_dropped = False
 
     async def open(self, event: Opened) -> None:
         """Write the first record; everybody who opens the session waits for it."""
         if self._is_written:
             return
         if self._opening is None:
-            self._opening = asyncio.create_task(self._journal.append(event.spec.session_id, [event]))
+            self._opening = asyncio.create_task(self._open(event))
         await asyncio.shield(self._opening)
+
+    async def drop(self) -> bool:
+        """Remove the journal once nothing is being written; says whether this call did."""
+        return await asyncio.shield(asyncio.create_task(self._drop()))
 
     async def record(self, *events: Event, is_durable: bool = True) -> None:
         """Write events, then apply them; all or none. Durable ones are on disk when this returns, if fsync is on."""
@@ -122,14 +128,33 @@ class LiveSession:
         """Since anybody was there; 0 while a call runs."""
         return 0.0 if self.running else time.monotonic() - self.active_at
 
+    async def _open(self, event: Opened) -> None:
+        async with self._lock:
+            self._refuse_dropped()
+            await self._journal.append(event.spec.session_id, [event])
+
+    async def _drop(self) -> bool:
+        async with self._lock:
+            if self._is_dropped:
+                return False
+            await self._journal.remove(self.session.spec.session_id)
+            self._is_dropped = True
+            return True
+
+    def _refuse_dropped(self) -> None:
+        if self._is_dropped:
+            raise UnknownSession(f"session {self.session.spec.session_id} was dropped: open it again")
+
     async def _record(self, events: Iterable[Event], is_durable: bool) -> None:
         async with self._lock:
+            self._refuse_dropped()
             if self.session.phase is Phase.SEALED:
                 raise SessionSealed(f"session {self.session.spec.session_id} is sealed")
             await self._write([*self._owed, *events], is_durable)
 
     async def _seal(self, at: float, ending: Ending) -> None:
         async with self._lock:
+            self._refuse_dropped()
             if self.session.phase is Phase.SEALED:
                 return
             while self._owed:
@@ -147,7 +172,7 @@ class LiveSession:
     async def _record_unless_sealed(self, event: Event) -> None:
         try:
             await self._record([event], is_durable=True)
-        except SessionSealed:
+        except (SessionSealed, UnknownSession):
             return
         except JournalError:
             self.owe(event)

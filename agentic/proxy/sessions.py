@@ -5,7 +5,6 @@ nobody seals expires: it is sealed as it stands and says so. Knows nothing of re
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 
@@ -105,10 +104,10 @@ class Sessions:
         live = self._live.get(session_id)
         if live is not None:
             await live.end_generations(_sealed_cut(live))
-            if live.session.phase is Phase.OPEN:
-                self._metrics.sessions_open -= 1
-            self._live.pop(session_id, None)
-        await self._journal.remove(session_id)
+            if await live.drop() and self._live.get(session_id) is live:
+                self._forget(live)
+        else:
+            await self._journal.remove(session_id)
 
     async def find(self, session_id: str) -> LiveSession:
         """An open session, or the refusal that says what became of it."""
@@ -175,9 +174,13 @@ class Sessions:
         try:
             await live.open(opened)
         except JournalError:
-            if self._live.pop(opened.spec.session_id, None) is not None:
-                self._metrics.sessions_open -= 1
+            if self._live.get(opened.spec.session_id) is live:
+                self._forget(live)
             raise
+
+    def _forget(self, live: LiveSession) -> None:
+        del self._live[live.session.spec.session_id]
+        self._metrics.sessions_open -= live.session.phase is Phase.OPEN
 
     async def _take_up(self, session: Session) -> None:
         live = LiveSession(session, self._journal, is_written=True)
@@ -214,8 +217,12 @@ class Sessions:
         while True:
             await asyncio.sleep(min(waits))
             for session_id, live in list(self._live.items()):
-                if live.session.phase is Phase.OPEN and self._is_due(live):
+                if live.session.phase is not Phase.OPEN or not self._is_due(live):
+                    continue
+                try:
                     await self._expire(session_id, live)
+                except Exception:  # one session's trouble must not keep all others from expiring
+                    logger.exception("session %s could not be sealed as expired: tried again", session_id)
             self._forget_old()
 
     def _is_due(self, live: LiveSession) -> bool:
@@ -223,8 +230,11 @@ class Sessions:
         return (expires is not None and time.time() > expires) or (idle is not None and live.idle_seconds() > idle)
 
     async def _expire(self, session_id: str, live: LiveSession) -> None:
-        with contextlib.suppress(JournalError):  # tried again at the next sweep
-            await self.seal(session_id, "expired")
+        try:
+            sealed = await self.seal(session_id, "expired")
+        except (JournalError, UnknownSession):
+            return  # tried again at the next sweep, or dropped meanwhile
+        if sealed.ending == "expired":
             self._metrics.sessions_expired += 1
             self._ended[session_id] = (time.monotonic(), _info(live))
             logger.warning("session %s expired: nobody sealed it", session_id)
