@@ -12,7 +12,7 @@ All state of a session changes under its lock, in the order of its journal.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ from .graph import Plan
 from .live import LiveSession, Running
 from .metrics import ProxyMetrics
 from .models import CallSampling, SessionSpec
-from .planning import Planned, plan_call
+from .planning import Planned, find, plan_rest, plan_whole
 from .renderers.base import Renderer
 from .reply import LiveReply, closed_draft, make_parser, shown_logprobs
 from .session import Arrival, Call, CallState, Phase, reply_id
@@ -45,8 +45,6 @@ logger = logging.getLogger(__name__)
 
 LARGE_REQUEST_CHARACTERS = 12_000
 """New text from which a plan is made in a thread: below it, encoding takes less than 4 ms."""
-NEW_MESSAGES = 8
-"""How many messages at the end of a request may be new; more are on the first request only."""
 
 
 class Gateway:
@@ -122,11 +120,13 @@ class Gateway:
             return call
 
     async def _plan(self, live: LiveSession, request: CallRequest) -> Planned:
-        arguments = (live.session, self._renderer, request, live.known)
-        new = sum(len(message.content) for message in request.messages[-NEW_MESSAGES:]) + len(request.prompt or "")
-        if new < LARGE_REQUEST_CHARACTERS:
-            return plan_call(*arguments)
-        return await asyncio.to_thread(plan_call, *arguments)
+        found = find(live.session, request, live.known)
+        arguments = (live.session, self._renderer, request, found)
+        if found.held is not None:
+            planned = await _run_by_size(_text_size(request, found.held[0]), plan_rest, *arguments)
+            if planned is not None:
+                return planned
+        return await _run_by_size(_text_size(request), plan_whole, *arguments)
 
     def _sampling(self, live: LiveSession, request: CallRequest, plan: Plan) -> CallSampling:
         constraint = request.constraint
@@ -289,6 +289,20 @@ class Gateway:
         metrics.calls_answered += cut is None
         metrics.calls_cut += cut is not None
         metrics.calls_abandoned += cut is not None and cut.word == "abandoned"
+
+
+async def _run_by_size[**Arguments, Result](
+    characters: int, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Result:
+    """Off the event loop what encodes much text; a thread costs more than little text does."""
+    if characters < LARGE_REQUEST_CHARACTERS:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
+
+
+def _text_size(request: CallRequest, first: int = 0) -> int:
+    """Characters from this message on, or of the prompt."""
+    return sum(len(message.content) for message in request.messages[first:]) + len(request.prompt or "")
 
 
 async def _find_retried(live: LiveSession, arrival: Arrival) -> Call | None:

@@ -121,6 +121,7 @@ class FileJournal:
 
     def __init__(self, directory: Path, fsync: bool) -> None:
         self._directory = directory
+        self._folder = f"{directory}{os.sep}"
         self._fsync = fsync
         self._threads = ThreadPoolExecutor(SYNC_THREADS, "journal") if fsync else None
         self._torn: dict[str, int] = {}
@@ -172,7 +173,7 @@ class FileJournal:
         return self._directory / f"{session_id}{SUFFIX}"
 
     def _write(self, session_id: str, data: bytes, is_synced: bool) -> None:
-        path = self._path(session_id)
+        path = f"{self._folder}{session_id}{SUFFIX}"  # a Path costs as much as the rest of a small record
         try:
             descriptor = self._open(path)
             try:
@@ -186,7 +187,7 @@ class FileJournal:
                 f"cannot write {path}: {error.strerror}: free space or change journal_directory"
             ) from error
 
-    def _open(self, path: Path) -> int:
+    def _open(self, path: str) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
             return os.open(path, flags, 0o600)

@@ -3,6 +3,8 @@
 Goes on from the longest held beginning of the conversation if the renderer can show that the template only appends
 there; otherwise the whole conversation is encoded, and the graph reuses what the ids have in common with held paths.
 A text completion goes on from the longest held text that its prompt begins with. No I/O.
+
+In steps, so that the caller can tell beforehand how much text a step encodes, and where to run it.
 """
 
 from collections.abc import Sequence
@@ -16,6 +18,16 @@ from .session import Session
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """What of a request is held."""
+
+    keys: Sequence[str]
+    """Of each beginning of the conversation."""
+    held: tuple[int, int] | None
+    """How many messages are held, and the sampled node that they end with."""
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A plan, with the key of each beginning of the conversation."""
 
@@ -23,22 +35,30 @@ class Planned:
     keys: Sequence[str] = ()
 
 
-def plan_call(session: Session, renderer: Renderer, request: CallRequest, known: KnownConversations) -> Planned:
-    """Where the call attaches to the session's graph and what it adds."""
+def find(session: Session, request: CallRequest, known: KnownConversations) -> Found:
+    """The longest held beginning of a request."""
+    keys = known.keys(request.messages, request.tools or None)
+    return Found(keys, session.find_held(keys, request.messages))
+
+
+def plan_rest(session: Session, renderer: Renderer, request: CallRequest, found: Found) -> Planned | None:
+    """The call as what is held with the rest after it; None if nothing is held or the template does not append."""
+    if found.held is None:
+        return None
+    count, number = found.held
+    node = session.graph.nodes[number]
+    held = HeldTurn(session.graph.path_ids(node.parent), node.ids, count)
+    suffix = renderer.bridge(held, request.messages, request.tools or None)
+    return None if suffix is None else Planned(session.graph.plan_suffix(number, suffix), found.keys)
+
+
+def plan_whole(session: Session, renderer: Renderer, request: CallRequest, found: Found) -> Planned:
+    """The call by the ids of all that it says."""
     if request.prompt is not None:
         return Planned(_plan_text(session, renderer, request.prompt))
     messages, tools = request.messages, request.tools or None
-    keys = known.keys(messages, tools)
-    found = session.find_held(keys, messages)
-    if found is not None:
-        count, number = found
-        node = session.graph.nodes[number]
-        held = HeldTurn(session.graph.path_ids(node.parent), node.ids, count)
-        suffix = renderer.bridge(held, messages, tools)
-        if suffix is not None:
-            return Planned(session.graph.plan_suffix(number, suffix), keys)
     ids = renderer.render(messages, tools)
-    return Planned(session.graph.plan_render(ids, _lead(renderer, messages, tools, ids)), keys)
+    return Planned(session.graph.plan_render(ids, _lead(renderer, messages, tools, ids)), found.keys)
 
 
 def _plan_text(session: Session, renderer: Renderer, prompt: str | tuple[int, ...]) -> Plan:

@@ -17,10 +17,11 @@ from typing import Any
 from agentic.proxy import Renderer, Sampling, SessionSpec, make_renderer
 from agentic.proxy.conversation import KnownConversations, extend_key, verbatim_digest
 from agentic.proxy.dialects import make_dialects
+from agentic.proxy.dialects.base import CallRequest
 from agentic.proxy.engines.http import dumps, id_list
 from agentic.proxy.events import Committed, Opened, Started
 from agentic.proxy.journal import encode_record
-from agentic.proxy.planning import Planned, plan_call
+from agentic.proxy.planning import Planned, find, plan_rest, plan_whole
 from agentic.proxy.session import Session
 
 from .model import Text
@@ -55,7 +56,7 @@ class Conversation:
         self._messages.append({"role": "user", "content": observation})
         body = json.dumps({"model": "policy", "messages": self._messages}).encode()
         request = self._timed("parse", lambda: self._chat.to_call(self._chat.parse(body)))
-        planned: Planned = self._timed("plan", lambda: plan_call(self._session, self._renderer, request, self._known))
+        planned: Planned = self._timed("plan", lambda: self._planned(request))
         self._known.remember(request.messages, None, planned.keys)
         prompt = self._timed("write", lambda: self._written(planned))
         message = self._timed("reply", lambda: self._renderer.parse(self._reply, None))
@@ -63,6 +64,11 @@ class Conversation:
         self._known.remember((*request.messages, message), None, [*planned.keys, extend_key(planned.keys[-1], message)])
         self._messages.append({"role": "assistant", "content": message.content})
         self.tokens = len(prompt) + len(self._reply)
+
+    def _planned(self, request: CallRequest) -> Planned:
+        found = find(self._session, request, self._known)
+        arguments = (self._session, self._renderer, request, found)
+        return plan_rest(*arguments) or plan_whole(*arguments)
 
     def _written(self, planned: Planned) -> Any:
         ids = self._session.graph.prompt_ids(planned.plan)

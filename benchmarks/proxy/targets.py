@@ -33,8 +33,10 @@ class Opened:
 class Target(Protocol):
     """Something that answers chat requests."""
 
-    pid: int | None
-    """Of the process tree whose cost is measured."""
+    @property
+    def pid(self) -> int | None:
+        """Of the process tree whose cost is measured."""
+        ...
 
     async def open(self, name: str) -> Opened:
         """A session."""
@@ -48,7 +50,7 @@ class Target(Protocol):
 class Direct:
     """No proxy: sessions are names only."""
 
-    pid = None
+    pid: int | None = None
 
     def __init__(self, engine_url: str) -> None:
         self._url = engine_url

@@ -45,14 +45,16 @@ class ChatTemplate:
             """Whether a message's text depends on its neighbours alone; see `locality`."""
         except TemplateError as error:
             raise RendererError(f"the chat template does not compile: {error}") from error
-        self._special_tokens = special_tokens
+        # Merged once: Jinja's own `render` merges its globals with the variables anew each time, at the cost of most of
+        # a short rendering.
+        self._variables = {**self._template.globals, **special_tokens}
 
     def text(self, messages: Sequence[Json], tools: Sequence[Json] | None, generate: bool) -> str:
         """The conversation as text; `generate` opens the next assistant turn."""
         try:
-            return self._template.render(
-                messages=messages, tools=tools or None, add_generation_prompt=generate, **self._special_tokens
-            )
+            variables = {"messages": messages, "tools": tools or None, "add_generation_prompt": generate}
+            context = self._template.new_context({**self._variables, **variables}, shared=True)
+            return "".join(self._template.root_render_func(context))
         except (TemplateError, TypeError, KeyError) as error:
             raise InvalidRequest(f"the model's chat template refuses these messages: {error}", "messages") from error
 

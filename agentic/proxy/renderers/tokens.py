@@ -84,7 +84,12 @@ class TextTokenizer:
 
     def _encode(self, text: str, as_text: bool) -> list[int]:
         backend = self._as_text if as_text else self._backend
-        return list(backend.encode(text, add_special_tokens=False).ids) if text else []
+        if not text:
+            return []
+        # A batch of one: the library's only form that leaves out the offsets of tokens, a tenth of the time.
+        (encoding,) = backend.encode_batch_fast([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        return ids
 
 
 def load_folder(folder: Path) -> tuple[TextTokenizer, TokenizerFiles]:
