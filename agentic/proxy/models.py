@@ -19,6 +19,14 @@ SESSION_ID = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
 """Ids travel in URLs, keys and file names, so only unreserved characters, and no leading dot."""
 
 
+def check_session_id(value: str) -> str:
+    """The id, or ValueError if no session can have it."""
+    if SESSION_ID.fullmatch(value) is None:
+        shown = value if len(value) <= 200 else f"{value[:200]}..."
+        raise ValueError(f"session_id {shown!r} may hold 1 to 200 of A-Z a-z 0-9 . _ ~ - and no leading dot")
+    return value
+
+
 class Sampling(BaseModel):
     """How every call of a session is sampled; a client's own values never count."""
 
@@ -73,9 +81,7 @@ class SessionSpec(BaseModel):
     @field_validator("session_id")
     @classmethod
     def _check_session_id(cls, value: str) -> str:
-        if SESSION_ID.fullmatch(value) is None:
-            raise ValueError(f"session_id {value!r} may hold 1 to 200 of A-Z a-z 0-9 . _ ~ - and no leading dot")
-        return value
+        return check_session_id(value)
 
 
 class SessionHandle(BaseModel):

@@ -15,7 +15,7 @@ from .generating import Cut, Gate
 from .journal import Journal
 from .live import LiveSession
 from .metrics import ProxyMetrics
-from .models import Ending, Paused, SealedSession, SessionInfo, SessionSpec
+from .models import Ending, Paused, SealedSession, SessionInfo, SessionSpec, check_session_id
 from .session import Phase, Session
 from .settings import ProxySettings
 
@@ -100,6 +100,7 @@ class Sessions:
 
     async def drop(self, session_id: str) -> None:
         """Forget a session and its journal; harmless if there is none."""
+        _refuse_no_name(session_id)
         self._ended.pop(session_id, None)
         live = self._live.get(session_id)
         if live is not None:
@@ -191,6 +192,7 @@ class Sessions:
         self._metrics.sessions_open += 1
 
     async def _must_read_sealed(self, session_id: str) -> Session:
+        _refuse_no_name(session_id)
         session = await self._read_sealed(session_id)
         if session is None:
             raise UnknownSession(f"no session {session_id!r} is open here")
@@ -257,6 +259,14 @@ def replay(events: "list[Event]") -> Session | None:
     for event in events[1:]:
         session.apply(event)
     return session
+
+
+def _refuse_no_name(session_id: str) -> None:
+    """What comes in a path may be anything; from here on it is part of a file's name."""
+    try:
+        check_session_id(session_id)
+    except ValueError as error:
+        raise InvalidRequest(str(error), "session_id") from error
 
 
 def _info(live: LiveSession) -> SessionInfo:

@@ -6,11 +6,13 @@ import logging
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import aiohttp
 import pytest
 from fake_vllm import FakeVllm
 from proxy_rig import Answer, Rig, a_spec, ids_of, numbered, running, says, until, user
+from yarl import URL
 
 from agentic.proxy import ControlClient, ProxyServer, ProxySettings, ScriptedReply, SessionHandle, make_renderer
 from agentic.proxy.engines.vllm_http import VllmHttpEngine
@@ -306,3 +308,35 @@ async def test_every_api_gives_errors_in_its_own_form(tiny_folder: Path) -> None
             assert (response.status, body["type"], body["error"]["type"]) == (401, "error", "authentication_error")
         async with rig.http.get(f"{rig.server.agent_url}/nothing") as response:
             assert (response.status, (await response.json())["error"]["code"]) == (404, "not_found")
+
+
+SLASHED = ["..%2fother", "..%2f..%2fother", "%2e%2e%2fother", "sub%2fother"]
+
+
+@pytest.mark.parametrize("name", [*SLASHED, ".other", "o%00ther", "o%0a", "o" * 300, "%c3%b6"])
+async def test_a_name_that_no_session_can_have_reaches_no_file(tiny_folder: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "a" / "journal"
+    others = [folder / "sub" / "other.journal", folder / ".other.journal", folder.parent / "other.journal"]
+    async with running(tiny_folder, journal_directory=folder) as rig:
+        for other in others:
+            other.parent.mkdir(parents=True, exist_ok=True)
+            other.write_bytes(b"not a session's")
+        key = {"Authorization": f"Bearer {rig.server.control_key}"}
+        calls = [("GET", ""), ("DELETE", ""), ("POST", "/seal"), ("POST", "/heartbeat"), ("GET", "/graph")]
+        for method, rest in calls:
+            url = URL(f"{rig.server.control_url}/sessions/{name}{rest}", encoded=True)
+            async with rig.http.request(method, url, headers=key) as response:
+                assert (response.status, "session_id" in await response.text()) == (400, True), (method, rest)
+    assert all(other.read_bytes() == b"not a session's" for other in others)
+
+
+@pytest.mark.parametrize("name", SLASHED)
+async def test_a_signed_key_of_such_a_name_reaches_no_file_either(tiny_folder: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "journal"
+    async with running(tiny_folder, journal_directory=folder) as rig:
+        key = SessionKeys(kept_secret(folder)).key(KeyClaims(unquote(name), "policy", 0))
+        (tmp_path / "other.journal").write_bytes(b"not a session's")
+        url = URL(f"{rig.server.agent_url}/s/{name}/v1/models", encoded=True)
+        async with rig.http.get(url, headers={"Authorization": f"Bearer {key}"}) as response:
+            assert response.status == 400
+    assert (tmp_path / "other.journal").read_bytes() == b"not a session's"
