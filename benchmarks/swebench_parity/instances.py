@@ -245,6 +245,7 @@ INSTANCES = (
         more={"run_tests.py": SYMPY},
         forged={"calc.py": MODULE.format(body="n - 1") + FORGED_PRINT},
     ),
-    Instance("flaky", "parse_log_pytest", after=FLAKY),
+    # Printed passes would count whenever the flaky test fails: the package's guard looks for a failure in the log.
+    Instance("flaky", "parse_log_pytest", after=FLAKY, forged={TEST_FILE: "def test_target():\n    pass\n"}),
     Instance("slow", "parse_log_pytest_v2", after=SLOW, wrong="[None for _ in iter(int, 1)]"),
 )
