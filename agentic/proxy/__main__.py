@@ -6,16 +6,18 @@ Arguments are read before anything else is imported from the package's heavier p
 import argparse
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
 from functools import partial
-from pathlib import Path
 
-from . import ProxyError, ProxyFleet, ProxyServer, ProxySettings, make_renderer
+from . import ProxyError, ProxyFleet, ProxyServer, make_renderer
 from .loop import run
+from .options import LOG_LEVELS, add_settings, log_to_stderr, read_settings
 
 CONTROL_KEY_VARIABLE = "AGENTIC_PROXY_CONTROL_KEY"
+ENGINE_KEY_VARIABLE = "AGENTIC_PROXY_ENGINE_KEY"
 
 EXAMPLES = f"""examples:
   vllm serve models/policy --logprobs-mode processed_logprobs --port 8000
@@ -27,6 +29,10 @@ prints one line of JSON with agent_url, control_url and, unless {CONTROL_KEY_VAR
   curl -H "Authorization: Bearer $KEY" $CONTROL_URL/sessions -d '{{"session_id": "r1", "sampling": {{"temperature": 1,
       "max_tokens": 256}}, "max_prompt_tokens": 1024, "max_response_tokens": 4096, "max_calls": 30}}'
 gives the base URL and key for an agent, and POST $CONTROL_URL/sessions/r1/seal what was captured.
+
+environment:
+  {CONTROL_KEY_VARIABLE}  key of the control plane, which is made up and printed if it is not given
+  {ENGINE_KEY_VARIABLE}   key of the engine, where it was started with --api-key
 
   python -m agentic.proxy export --help
 says how to get sealed sessions out of a journal, as arrays, parquet or text.
@@ -48,15 +54,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--tokenizer", required=True, help="Hugging Face folder of the served model")
     parser.add_argument("--model", help="model name that the engine expects (default: its only one)")
     parser.add_argument("--policy-version", type=int, default=0, help="version recorded for each token (default: 0)")
-    parser.add_argument("--host", default="127.0.0.1", help="address for agents (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=0, help="port for agents (default: a free one)")
-    parser.add_argument("--advertised-host", help="host name that agents are told (default: --host)")
-    parser.add_argument("--control-host", default="127.0.0.1", help="address for the control side (default: 127.0.0.1)")
-    parser.add_argument("--control-port", type=int, default=0, help="port for the control side (default: a free one)")
-    parser.add_argument("--unix-socket", type=Path, help="socket file for agents in sandboxes")
-    parser.add_argument("--journal", type=Path, help="folder for the journal (default: memory only)")
     parser.add_argument("--processes", type=int, default=1, help="processes that share the ports (default: 1)")
-    parser.add_argument("--fsync", action="store_true", help="answer only after the journal is on disk")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="from where on to log (default: info)")
+    add_settings(parser)
     return parser.parse_args(arguments)
 
 
@@ -82,20 +82,12 @@ def make_server(options: argparse.Namespace, control_key: str | None) -> ProxySe
     """One process that does everything, or the supervisor of several."""
     from .engines.kinds import find_kind, make_http_engine
 
-    settings = ProxySettings(
-        host=options.host,
-        port=options.port,
-        advertised_host=options.advertised_host,
-        control_host=options.control_host,
-        control_port=options.control_port,
-        unix_socket=options.unix_socket,
-        journal_directory=options.journal,
-        journal_fsync=options.fsync,
-    )
+    settings = read_settings(options)
     make = partial(make_renderer, options.tokenizer)
     renderer = make()  # also where every process makes its own, so that a bad folder is told at once
-    kind = find_kind(options.engine) if options.engine_kind == "auto" else options.engine_kind
-    make_engine = partial(make_http_engine, options.engine, kind, options.model, options.policy_version)
+    engine_key = os.environ.get(ENGINE_KEY_VARIABLE) or None
+    kind = find_kind(options.engine, engine_key) if options.engine_kind == "auto" else options.engine_kind
+    make_engine = partial(make_http_engine, options.engine, kind, options.model, options.policy_version, engine_key)
     if options.processes == 1:
         return ProxyServer(settings, make_engine(), renderer, control_key=control_key)
     return ProxyFleet(settings, make_engine, make, options.processes, control_key)
@@ -108,6 +100,7 @@ def main() -> int:
 
         return export(sys.argv[2:])
     options = parse_arguments(sys.argv[1:])
+    log_to_stderr(logging.getLevelNamesMapping()[options.log_level.upper()])
     try:
         run(serve(options))
     except (ProxyError, ValueError) as error:

@@ -6,11 +6,12 @@ event.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 
 class FakeVllm:
@@ -35,9 +36,9 @@ class FakeVllm:
         self.url = ""
 
     @asynccontextmanager
-    async def serving(self, port: int = 0) -> AsyncIterator["FakeVllm"]:
-        """Listen on loopback."""
-        app = web.Application(client_max_size=2**26)
+    async def serving(self, port: int = 0, before: Sequence[Middleware] = ()) -> AsyncIterator["FakeVllm"]:
+        """Listen on loopback; `before` comes before the answers."""
+        app = web.Application(client_max_size=2**26, middlewares=before)
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_get("/version", self._version)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)

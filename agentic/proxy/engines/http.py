@@ -78,6 +78,11 @@ class EngineHttp:
         return self._session
 
 
+def bearer_header(api_key: str | None) -> dict[str, str]:
+    """What a server that wants a key is sent with each request; nothing without one."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
 def dumps(body: Mapping[str, Any]) -> bytes:
     """JSON; arrays of numpy are written as lists."""
     return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)

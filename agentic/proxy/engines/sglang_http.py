@@ -19,7 +19,7 @@ import orjson
 from ..errors import EngineError, EngineRefused
 from ..models import CallSampling
 from .base import Chunk, Finish
-from .http import REFUSALS, EngineHttp, id_list
+from .http import REFUSALS, EngineHttp, bearer_header, id_list
 from .refusals import refusal_or_error
 
 CONSTRAINTS = {"json": "json_schema", "regex": "regex", "grammar": "ebnf", "structural_tag": "structural_tag"}
@@ -31,7 +31,7 @@ class SglangHttpEngine:
 
     def __init__(self, base_url: str, version: int = 0, api_key: str | None = None) -> None:
         """`version` is the policy version that the server holds, unless it says one itself."""
-        self._http = EngineHttp(base_url, {"Authorization": f"Bearer {api_key}"} if api_key else None)
+        self._http = EngineHttp(base_url, bearer_header(api_key))
         self._version = version
         self._started = 0
         self._running: dict[str, str] = {}

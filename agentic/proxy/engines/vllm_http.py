@@ -19,7 +19,7 @@ import orjson
 from ..errors import EngineError
 from ..models import CallSampling
 from .base import Chunk, Finish
-from .http import EngineHttp, id_json
+from .http import EngineHttp, bearer_header, id_json
 
 IMPOSSIBLE_LOGPROB = -9999.0
 """What vLLM puts for minus infinity; a sampled token cannot have it, so it counts as missing."""
@@ -30,7 +30,7 @@ class VllmHttpEngine:
 
     def __init__(self, base_url: str, model: str | None = None, version: int = 0, api_key: str | None = None) -> None:
         """`model` None means the server's only model; `version` is the policy version that the server holds."""
-        self._http = EngineHttp(base_url, {"Authorization": f"Bearer {api_key}"} if api_key else None)
+        self._http = EngineHttp(base_url, bearer_header(api_key))
         self._model = model
         self._version = version
 

@@ -41,6 +41,8 @@ class Boot:
     """Descriptors of listening sockets, inherited."""
     control_sockets: tuple[int, ...]
     wait_seconds: float
+    log_level: int
+    """From where on the supervisor logs; so do its workers."""
     search_path: list[str] = field(default_factory=lambda: list(sys.path))
     """Where the factories' modules are found."""
 

@@ -22,6 +22,7 @@ from typing import Self
 from ..engines.base import Engine
 from ..errors import ProxyError
 from ..keys import SECRET_BYTES, kept_secret
+from ..options import log_level
 from ..renderers.base import Renderer
 from ..settings import ProxySettings
 from .boot import Boot, encode_boot
@@ -151,6 +152,7 @@ class ProxyFleet:
             agent_sockets=tuple(bound.fileno() for bound in (*agents, *self._inside)),
             control_sockets=tuple(bound.fileno() for bound in self._control),
             wait_seconds=self._settings.owner_wait_seconds,
+            log_level=log_level(),
         )
 
 

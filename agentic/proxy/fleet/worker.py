@@ -17,6 +17,7 @@ from collections.abc import Callable
 from ..errors import ProxyError
 from ..keys import session_of_key
 from ..loop import run
+from ..options import log_to_stderr
 from ..server import ProxyServer, Share
 from .boot import Boot, read_boot
 from .forwarding import Peers, socket_path
@@ -86,6 +87,7 @@ def main() -> int:
     """Run; 78 for what another start will not mend."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the supervisor decides.
     boot = read_boot(sys.stdin.buffer)
+    log_to_stderr(boot.log_level)
     try:
         run(work(boot, watch_supervisor))
     except (ProxyError, ValueError) as error:
