@@ -21,6 +21,7 @@
     │   └── EngineRefused         it will never do this (constraint, prompt too long): InvalidRequest or ContextOverflow
     ├── RendererError             this tokenizer or template cannot be rendered exactly
     ├── JournalError              a record cannot be written or is not what it should be
+    │   └── DamagedJournal        what is written there makes no session; the file is set aside
     └── ControlError              the control plane answered with a failure (raised by ControlClient)
 
 Every message is one line: what is wrong, which value, what to do.
@@ -169,6 +170,10 @@ class RendererError(ProxyError):
 
 class JournalError(ProxyError):
     """A journal record cannot be written, or does not belong where it is."""
+
+
+class DamagedJournal(JournalError):
+    """The records of a session are none, or make no session."""
 
 
 class ControlError(ProxyError):

@@ -11,9 +11,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from .conversation import Message
-from .models import Ending, SessionSpec
+from .models import Ending, SessionSpec, Version
 
 SCHEMA_VERSION = 2
+
+type TokenId = Annotated[int, Field(ge=0, lt=2**32)]
+"""As token graphs hold it: what an engine says beyond that is refused here, before it is written."""
 
 
 class Record(BaseModel):
@@ -55,11 +58,11 @@ class Committed(Record):
     call: int
     at: float
     anchor: int | None
-    context: tuple[int, ...]
+    context: tuple[TokenId, ...]
     first_prompt: int
-    ids: tuple[int, ...]
+    ids: tuple[TokenId, ...]
     logprobs: tuple[float | None, ...]
-    versions: tuple[int, ...]
+    versions: tuple[Version, ...]
     finish: str
     stop_reason: int | str | None
     delivered: bool

@@ -2,7 +2,7 @@
 
 `python -m agentic.proxy export JOURNAL_DIR --format arrays|parquet|transcript --output DIR`. Only reads the journal, so
 it may run beside a proxy that writes it. Sessions that are not sealed are counted and left out: they have no digest
-yet.
+yet. So are damaged journals, each of which is named.
 
 - arrays: one `SESSION.npz` for each session. The trajectories lie behind each other; `prompt_offsets` and
   `response_offsets` say where each begins and ends. `session` is the rest of the sealed session as JSON.
@@ -18,8 +18,8 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
-from .errors import ProxyError
-from .journal import SUFFIX, decode_records
+from .errors import DamagedJournal, ProxyError
+from .journal import SUFFIX, read_records
 from .models import SealedSession, Trajectory
 from .session import Phase
 from .sessions import replay
@@ -36,6 +36,7 @@ class Skipped:
 
     def __init__(self) -> None:
         self.open = 0
+        self.damaged = 0
 
 
 def sealed_sessions(journal: Path, skipped: Skipped) -> Iterator[SealedSession]:
@@ -43,7 +44,14 @@ def sealed_sessions(journal: Path, skipped: Skipped) -> Iterator[SealedSession]:
     if not journal.is_dir():
         raise ProxyError(f"{journal} is no folder: name the proxy's journal_directory")
     for path in sorted([*journal.glob(f"*{SUFFIX}"), *journal.glob(f"slot-*/*{SUFFIX}")]):
-        session = replay(decode_records(path.read_bytes())[0])
+        try:
+            session = replay(read_records(path.read_bytes())[0])
+        except DamagedJournal as error:
+            skipped.damaged += 1
+            sys.stderr.write(f"{path} is left out: {error}\n")
+            continue
+        except ProxyError as error:
+            raise ProxyError(f"{path}: {error}") from error
         if session is not None and session.phase is Phase.SEALED:
             yield session.result()
         else:
@@ -138,7 +146,7 @@ def main(arguments: list[str]) -> int:
     except (ProxyError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 78
-    told = {"sessions": count, "not_sealed": skipped.open, "output": str(options.output)}
+    told = {"sessions": count, "not_sealed": skipped.open, "damaged": skipped.damaged, "output": str(options.output)}
     sys.stdout.write(json.dumps(told) + "\n")
     return 0
 

@@ -11,6 +11,7 @@ latest before the next one: it must not hide those after it.
 """
 
 import asyncio
+import json
 import os
 import zlib
 from collections.abc import Sequence
@@ -20,10 +21,13 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
-from .errors import JournalError
+from .errors import DamagedJournal, JournalError
 from .events import EVENTS, SCHEMA_VERSION, Event, Opened, Sealed
+from .models import SESSION_ID
 
 SUFFIX = ".journal"
+DAMAGED_SUFFIX = ".damaged"
+"""Added to the name of a file that is set aside."""
 SEAL_BYTES = 1024
 """Where a seal is looked for at the end of a file; it takes some 200 bytes."""
 SYNC_THREADS = 8
@@ -60,6 +64,14 @@ class Journal(Protocol):
         """Forget a session; harmless if there is none."""
         ...
 
+    async def set_aside(self, session_id: str) -> str:
+        """Keep a damaged session's records out of the way of the next one of its name, and say where."""
+        ...
+
+    def place(self, session_id: str) -> str:
+        """Where a session's records are, for a human."""
+        ...
+
 
 class NoJournal:
     """Keeps nothing: sessions live and die with the process."""
@@ -83,6 +95,14 @@ class NoJournal:
 
     async def remove(self, session_id: str) -> None:
         """Nothing."""
+
+    async def set_aside(self, session_id: str) -> str:
+        """Nothing."""
+        return self.place(session_id)
+
+    def place(self, session_id: str) -> str:
+        """Nowhere."""
+        return f"session {session_id}, which is not journalled"
 
 
 class MemoryJournal:
@@ -113,6 +133,15 @@ class MemoryJournal:
         """Forget them."""
         self._events.pop(session_id, None)
 
+    async def set_aside(self, session_id: str) -> str:
+        """Forget them as well."""
+        self._events.pop(session_id, None)
+        return "nowhere"
+
+    def place(self, session_id: str) -> str:
+        """Memory."""
+        return f"session {session_id} in memory"
+
 
 class FileJournal:
     """One append-only file a session."""
@@ -125,7 +154,7 @@ class FileJournal:
         self._fsync = fsync
         self._threads = ThreadPoolExecutor(SYNC_THREADS, "journal") if fsync else None
         self._torn: dict[str, int] = {}
-        """Where a record begins that could be neither written whole nor cut off."""
+        """Where a record begins that is not whole and has to be cut off before the next one."""
 
     async def append(self, session_id: str, events: Sequence[Event], is_durable: bool = True) -> None:
         """Write the events; with fsync, off the event loop, wait until they are on disk."""
@@ -137,21 +166,22 @@ class FileJournal:
             self._write(session_id, data, False)
 
     async def read(self, session_id: str) -> list[Event]:
-        """The committed beginning of the session's file; what follows it is cut off, so appending can go on."""
+        """The committed beginning of the session's file; what follows it is cut off before the next record."""
         path = self._path(session_id)
         if not path.is_file():
             return []
         data = path.read_bytes()
-        events, whole = decode_records(data)
+        events, whole = read_records(data)
         if whole < len(data):
-            os.truncate(path, whole)
+            self._torn[session_id] = whole
         return events
 
     async def session_ids(self) -> list[str]:
         """Sessions that have a file."""
         if not self._directory.is_dir():
             return []
-        return sorted(path.name.removesuffix(SUFFIX) for path in self._directory.glob(f"*{SUFFIX}"))
+        names = (path.name.removesuffix(SUFFIX) for path in self._directory.glob(f"*{SUFFIX}"))
+        return sorted(name for name in names if SESSION_ID.fullmatch(name))
 
     async def is_sealed(self, session_id: str) -> bool:
         """Whether the last line of the session's file is whole and a seal."""
@@ -162,12 +192,25 @@ class FileJournal:
                 *_, last, rest = b"\n", *file.read().split(b"\n")
         except OSError:
             return False
-        return not rest and isinstance(_decode_line(last), Sealed)
+        try:
+            return not rest and isinstance(_decode_line(last), Sealed)
+        except JournalError:
+            return False
 
     async def remove(self, session_id: str) -> None:
         """Remove the session's file."""
         self._torn.pop(session_id, None)
         self._path(session_id).unlink(missing_ok=True)
+
+    async def set_aside(self, session_id: str) -> str:
+        """Rename the session's file."""
+        self._torn.pop(session_id, None)
+        path = self._path(session_id)
+        return str(path.rename(_free(path.with_name(path.name + DAMAGED_SUFFIX))))
+
+    def place(self, session_id: str) -> str:
+        """The session's file."""
+        return str(self._path(session_id))
 
     def _path(self, session_id: str) -> Path:
         return self._directory / f"{session_id}{SUFFIX}"
@@ -225,14 +268,32 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _free(path: Path) -> Path:
+    number, found = 1, path
+    while found.exists():
+        number, found = number + 1, path.with_name(f"{path.name}.{number + 1}")
+    return found
+
+
 def encode_record(event: Event) -> bytes:
     """One event as a line."""
     body = EVENTS.dump_json(event)
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
+def read_records(data: bytes) -> tuple[list[Event], int]:
+    """The records of a whole file. DamagedJournal if not even the first is one, although it was not cut within it."""
+    events, whole = decode_records(data)
+    if not events and b"\n" in data:
+        raise DamagedJournal("the first record is damaged")
+    return events, whole
+
+
 def decode_records(data: bytes) -> tuple[list[Event], int]:
-    """The whole, undamaged records at the beginning of `data`, and the bytes that they take."""
+    """The whole, undamaged records at the beginning of `data`, and the bytes that they take.
+
+    Raises DamagedJournal if what is whole is no record of ours.
+    """
     events: list[Event] = []
     position = 0
     while (end := data.find(b"\n", position)) >= 0:
@@ -251,7 +312,21 @@ def _decode_line(line: bytes) -> Event | None:
     try:
         event: Event = EVENTS.validate_json(body)
     except ValidationError as error:
-        raise JournalError(f"a journal record is of another layout: {error.errors()[0]['msg']}") from error
-    if isinstance(event, Opened) and event.schema_version > SCHEMA_VERSION:
-        raise JournalError(f"journal layout {event.schema_version} is newer than {SCHEMA_VERSION}: upgrade the proxy")
+        _refuse_newer(_layout_of(body))
+        raise DamagedJournal(f"a journal record is of another layout: {error.errors()[0]['msg']}") from error
+    if isinstance(event, Opened):
+        _refuse_newer(event.schema_version)
     return event
+
+
+def _refuse_newer(layout: int) -> None:
+    if layout > SCHEMA_VERSION:
+        raise JournalError(f"journal layout {layout} is newer than {SCHEMA_VERSION}: upgrade the proxy")
+
+
+def _layout_of(body: bytes) -> int:
+    """The layout that a record which is none of ours says that it has, else 0."""
+    try:
+        return int(json.loads(body)["schema_version"])
+    except (ValueError, LookupError, TypeError):
+        return 0

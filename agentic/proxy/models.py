@@ -7,12 +7,14 @@ Invariants (numbers of docs/architecture.md):
 """
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from .conversation import Json
 
+type Version = Annotated[int, Field(ge=0, lt=2**32)]
+"""A policy version, as token graphs hold it."""
 type Ending = Literal["sealed", "expired"]
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
@@ -30,7 +32,7 @@ def check_session_id(value: str) -> str:
 class Sampling(BaseModel):
     """How every call of a session is sampled; a client's own values never count."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     temperature: float = Field(ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
@@ -56,7 +58,7 @@ class CallSampling(Sampling):
 class SessionSpec(BaseModel):
     """One rollout, as the control side asks for it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     session_id: str
     sampling: Sampling
@@ -180,7 +182,7 @@ class Resume(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    version: int | None = Field(None, ge=0)
+    version: Version | None = None
     """Policy version of the weights that the engine holds now; None: unchanged, or the engine says it with tokens."""
 
 

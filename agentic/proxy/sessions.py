@@ -9,7 +9,15 @@ import logging
 import time
 
 from .engines.base import Engine
-from .errors import InvalidRequest, JournalError, SessionConflict, SessionSealed, TooManySessions, UnknownSession
+from .errors import (
+    DamagedJournal,
+    InvalidRequest,
+    JournalError,
+    SessionConflict,
+    SessionSealed,
+    TooManySessions,
+    UnknownSession,
+)
 from .events import Event, Failed, Opened
 from .generating import Cut, Gate
 from .journal import Journal
@@ -43,12 +51,8 @@ class Sessions:
     async def start(self) -> None:
         """Take up the open sessions that the journal holds, and look after them from now on."""
         for session_id in await self._journal.session_ids():
-            if await self._journal.is_sealed(session_id):
-                continue
-            session = await self._read(session_id)
-            if session is None:
-                await self._journal.remove(session_id)  # cut within its first record, so never acknowledged
-            elif session.phase is Phase.OPEN:
+            session = await self._recover(session_id)
+            if session is not None and session.phase is Phase.OPEN:
                 await self._take_up(session)
         self._sweeper = asyncio.create_task(self._sweep())
 
@@ -63,7 +67,11 @@ class Sessions:
     async def open(self, spec: SessionSpec) -> Opened:
         """Open a session; the same again changes nothing, a different one is a SessionConflict."""
         live = self._live.get(spec.session_id)
-        held = live.session if live is not None else await self._read_sealed(spec.session_id)
+        try:
+            held = live.session if live is not None else await self._read_sealed(spec.session_id)
+        except DamagedJournal as error:
+            held = None
+            await self._set_aside(spec.session_id, error)
         live = self._live.get(spec.session_id)  # somebody else may have opened it meanwhile
         session = live.session if live is not None else held
         if session is None:
@@ -143,6 +151,8 @@ class Sessions:
     async def resume(self, version: int | None) -> Paused:
         """Go on, with weights of this version if one is given."""
         if version is not None:
+            if not 0 <= version < 2**32:
+                raise InvalidRequest(f"version: {version} cannot be recorded: use 0 to {2**32 - 1}", "version")
             if version < self._version:
                 raise InvalidRequest(f"version: {version} is lower than {self._version}: versions never decrease")
             if version > self._version and self.gate.is_open and any(live.running for live in self._live.values()):
@@ -183,6 +193,18 @@ class Sessions:
         del self._live[live.session.spec.session_id]
         self._metrics.sessions_open -= live.session.phase is Phase.OPEN
 
+    async def _recover(self, session_id: str) -> Session | None:
+        if await self._journal.is_sealed(session_id):
+            return None
+        try:
+            session = await self._read(session_id)
+        except DamagedJournal as error:
+            await self._set_aside(session_id, error)
+            return None
+        if session is None:
+            await self._journal.remove(session_id)  # cut within its first record, so never acknowledged
+        return session
+
     async def _take_up(self, session: Session) -> None:
         live = LiveSession(session, self._journal, is_written=True)
         for number in session.interrupted_calls():
@@ -203,7 +225,14 @@ class Sessions:
         return session if session is not None and session.phase is Phase.SEALED else None
 
     async def _read(self, session_id: str) -> Session | None:
-        return replay(await self._journal.read(session_id))
+        try:
+            return replay(await self._journal.read(session_id))
+        except JournalError as error:
+            raise type(error)(f"{self._journal.place(session_id)}: {error}") from error
+
+    async def _set_aside(self, session_id: str, error: DamagedJournal) -> None:
+        place = await self._journal.set_aside(session_id)
+        logger.error("session %s is damaged and was set aside as %s: %s", session_id, place, error)
 
     def _count_sealed(self, live: LiveSession) -> None:
         session = live.session
@@ -252,12 +281,17 @@ class Sessions:
 
 
 def replay(events: "list[Event]") -> Session | None:
-    """The session that events make; None if the first record is not whole."""
-    if not events or not isinstance(events[0], Opened):
+    """The session that events make, None of none; DamagedJournal if they make none."""
+    if not events:
         return None
+    if not isinstance(events[0], Opened):
+        raise DamagedJournal(f"the first record is {events[0].kind}, not opened")
     session = Session(events[0])
-    for event in events[1:]:
-        session.apply(event)
+    try:
+        for event in events[1:]:
+            session.apply(event)
+    except (JournalError, LookupError, ValueError, ArithmeticError) as error:
+        raise DamagedJournal(f"the records make no session: {type(error).__name__}: {error}") from error
     return session
 
 

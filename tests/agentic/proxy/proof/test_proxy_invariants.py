@@ -29,8 +29,8 @@ from agentic.proxy import (
     make_renderer,
 )
 from agentic.proxy.errors import JournalError, SessionSealed
-from agentic.proxy.events import Committed, Started
-from agentic.proxy.journal import decode_records
+from agentic.proxy.events import Committed, Overflowed, Started
+from agentic.proxy.journal import decode_records, encode_record
 from agentic.proxy.sessions import replay
 
 RUN = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}]
@@ -300,7 +300,10 @@ async def test_invariant_10_a_journal_cut_at_any_byte_recovers_a_committed_prefi
         path = tmp_path / f"cut-{number}" / "rollout-1.journal"
         path.write_bytes(whole[:cut])
         session = replay(await journal.read("rollout-1"))
-        assert path.stat().st_size == max([end for end in ends if end <= cut], default=0)
+        await journal.append("rollout-1", [Overflowed()])
+        assert path.read_bytes() == whole[: max([0, *(end for end in ends if end <= cut)])] + encode_record(
+            Overflowed()
+        )
         if session is None:
             assert cut < ends[0]
             continue
