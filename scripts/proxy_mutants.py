@@ -125,11 +125,12 @@ def _is_caught(mutant: Mutant) -> bool:
     with TemporaryDirectory() as folder:
         copy = _copied(Path(folder))
         path = copy / "agentic" / "proxy" / mutant.file
-        path.write_text(path.read_text().replace(mutant.text, mutant.replacement))
+        before = path.read_text()
+        path.write_text(before.replace(mutant.text, mutant.replacement))
         code, output = _run(copy, name)
     if code not in (0, TESTS_FAILED):
         _say(output)
-    verdict = "caught" if code == TESTS_FAILED else "NOT CAUGHT"
+    verdict = "caught" if code == TESTS_FAILED else "NOT CAUGHT" if mutant.text in before else "TEXT GONE"
     _say(f"{verdict:>10}  invariant {mutant.invariant:>2}  {mutant.file}: {' '.join(mutant.text.split())[:70]}")
     return code == TESTS_FAILED
 
