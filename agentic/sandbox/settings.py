@@ -216,11 +216,11 @@ class PoolSettings(Settings):
     """`class`: one pool for all tasks of the same resources, which take their image in place when they are claimed;
     `task`: one pool named after each task, such as `astropy-astropy-12907`, of `replicas` sandboxes."""
     replicas: int = Field(4, ge=0)
-    """Of each task's pool; `rollout.n`."""
+    """Of each task's pool while the task is worked on; set it to the number of samples of a task."""
     minimum: int = Field(0, ge=0)
     """Of a class' pool, when nobody asks."""
     maximum: int = Field(64, ge=1)
-    """Of a class' pool, whatever is asked."""
+    """Of a class' pool, or of all tasks' pools together, whatever is asked."""
     spare: float = Field(0.25, ge=0)
     """Part of the sandboxes in use that wait in addition, so that the next batch finds them warm."""
     idle_seconds: float = Field(120.0, gt=0)

@@ -14,7 +14,7 @@ from agentic.cluster.errors import NotFoundError, WaitTimeoutError
 from agentic.cluster.resources import JsonObject, Resource, name_of
 from agentic.cluster.watching import Watcher
 from agentic.sandbox.errors import SandboxStartError
-from agentic.sandbox.kube.claims import ClaimState, ClaimVerdict, is_controlled_by, judge_agent_claim
+from agentic.sandbox.kube.claims import ClaimState, ClaimVerdict, is_controlled_by, is_pool_missing, judge_agent_claim
 from agentic.sandbox.kube.kruise import image_name
 from agentic.sandbox.kube.leases import Lease, rfc3339, take_lease
 from agentic.sandbox.kube.manifests import ROLE_SANDBOX, owned_by, run_labels, sandbox_pod_spec
@@ -93,7 +93,7 @@ class AgentSandboxSource:
         try:
             now = time.time()
             claim = await to_its_end(self._create(order, pool, now))
-            sandbox = await self._await_sandbox(order, claim)
+            sandbox = await self._await_sandbox(order, claim, pool)
             pod_name = sandbox["metadata"].get("annotations", {}).get(POD_NAME_ANNOTATION) or name_of(sandbox)
             pod = await PodStart(self._api, order.owner.pods, self._settings, pod_name, is_known=False).wait()
             require_isolated(order.name, sandbox_pod_spec(self._settings, order.image, order.resources), pod["spec"])
@@ -119,12 +119,14 @@ class AgentSandboxSource:
         await self._watchers[order.owner.name].start()
         return self._watchers[order.owner.name]
 
-    async def _await_sandbox(self, order: Order, claim: JsonObject) -> JsonObject:
+    async def _await_sandbox(self, order: Order, claim: JsonObject, pool: Pool) -> JsonObject:
         last = ClaimVerdict(ClaimState.WAITING)
 
         def look(body: JsonObject | None) -> ClaimVerdict | None:
             nonlocal last
             last = judge_agent_claim(body)
+            if is_pool_missing(body):
+                self._pools.doubt(pool)
             return None if last.state is ClaimState.WAITING else last
 
         claims = await self._watch(order)

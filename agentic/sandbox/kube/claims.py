@@ -77,6 +77,12 @@ def judge_agent_claim(claim: JsonObject | None) -> ClaimVerdict:
     )
 
 
+def is_pool_missing(claim: JsonObject | None) -> bool:
+    """Whether a claim of agent-sandbox waits for a pool that is not there (any more)."""
+    reason = condition((claim or {}).get("status", {}), "Ready").get("reason")
+    return reason in ("WarmPoolNotFound", "TemplateNotFound")
+
+
 def judge_in_place_update(sandbox: JsonObject, image: str) -> ClaimVerdict:
     """A claimed Sandbox of OpenKruise Agents that was asked to take an image."""
     status = sandbox.get("status", {})

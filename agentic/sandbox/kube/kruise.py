@@ -117,8 +117,7 @@ class KruiseSource:
         is_taken = False
         try:
             now = time.time()
-            claim = await to_its_end(self._create(order, pool, now))
-            sandbox = await self._await_sandbox(order, claim)
+            sandbox = await self._claimed(order, pool, now)
             pod = await self._await_pod(order, sandbox)
             is_taken = True
             return Taken(name_of(pod), take_lease(self._settings.lease_seconds, now))
@@ -128,6 +127,18 @@ class KruiseSource:
                 self._used[order.name] = pool
             else:
                 self._pools.leave(pool, was_taken=False)
+
+    async def _claimed(self, order: Order, pool: Pool, now: float) -> JsonObject:
+        """A second claim is made when the first one failed because the pool was gone."""
+        claim = await to_its_end(self._create(order, pool, now))
+        try:
+            return await self._await_sandbox(order, claim)
+        except SandboxStartError:
+            if not await self._pools.repair(pool):
+                raise
+            await self._api.delete(self._claims, order.name, uid=uid_of(claim))
+        claim = await to_its_end(self._create(order, pool, now))
+        return await self._await_sandbox(order, claim)
 
     async def _create(self, order: Order, pool: Pool, now: float) -> JsonObject:
         claims = await self._watch(order, self._claims)

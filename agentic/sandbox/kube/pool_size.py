@@ -2,7 +2,7 @@
 
 The pool grows at once with demand and shrinks only after it was too large for a while, so that the pause between two
 batches, when nothing is in use, does not throw away what the next one needs. It is never outside its bounds, and never
-smaller than those who wait for a sandbox, up to the upper bound.
+smaller than those who wait for a sandbox, up to the upper bound. Pools of one task each share that bound.
 """
 
 import math
@@ -19,8 +19,6 @@ class Demand:
     """Sandboxes that were taken and not given back."""
     waiting: int
     """Requests that have none yet."""
-    expected: int = 0
-    """Sandboxes that the next batch is known to want."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +29,18 @@ class PoolSize:
     too_large_since: float | None = None
 
 
-def wanted(settings: PoolSettings, demand: Demand) -> int:
-    """Unused sandboxes that this demand justifies."""
+def wanted(settings: PoolSettings, demand: Demand, others: int = 0) -> int:
+    """Unused sandboxes that this demand justifies, when the other pools have so many."""
     if settings.by == "task":
-        busy = demand.in_use + demand.waiting + demand.expected
-        return settings.replicas if busy else 0
+        is_busy = demand.in_use + demand.waiting > 0
+        return max(min(settings.replicas, settings.maximum - others), 0) if is_busy else 0
     spare = math.ceil(settings.spare * (demand.in_use + demand.waiting))
-    return min(max(demand.waiting + spare, demand.expected, settings.minimum), settings.maximum)
+    return min(max(demand.waiting + spare, settings.minimum), settings.maximum)
 
 
-def resize(settings: PoolSettings, size: PoolSize, demand: Demand, now: float) -> PoolSize:
+def resize(settings: PoolSettings, size: PoolSize, demand: Demand, now: float, others: int = 0) -> PoolSize:
     """The size from now on."""
-    needed = wanted(settings, demand)
+    needed = wanted(settings, demand, others)
     if needed >= size.replicas:
         return PoolSize(needed)
     since = now if size.too_large_since is None else size.too_large_since

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from kruise_controller import KruiseController
-from kube_rig import Rig, memory_rig
+from kube_api import Fault
+from kube_rig import CLIENT, Rig, memory_rig
 
-from agentic.cluster.resources import JsonObject, name_of
+from agentic.cluster.resources import JOBS, JsonObject, Resource, name_of
 from agentic.sandbox.base import Sandbox
 from agentic.sandbox.errors import SandboxStartError
 
@@ -177,11 +178,105 @@ async def test_a_controller_that_is_not_there_is_waited_for_and_then_named(kind:
             await asyncio.wait_for(rig.provider.acquire(rig.spec("one")), 15)
 
 
-async def test_a_warm_pool_that_is_gone_is_named() -> None:
-    async with memory_rig("agent-sandbox", start_timeout_seconds=1.0, pool={"by": "task", "replicas": 0}) as rig:
-        assert rig.controller is not None
+async def all_objects(rig: Rig) -> list[tuple[Resource, str]]:
+    """Everything that a pool of this kind is made of."""
+    assert rig.controller is not None
+    kruise = isinstance(rig.controller, KruiseController)
+    kinds = [rig.controller.sets] if kruise else [rig.controller.pools, rig.controller.templates]  # type: ignore[union-attr]
+    return [(kind, name_of(body)) for kind in kinds for body in (await rig.admin.list(kind)).items]
+
+
+LOSSES = [("kruise", 0), ("agent-sandbox", 0), ("agent-sandbox", 1)]
+
+
+@pytest.mark.parametrize(("kind", "index"), LOSSES)
+async def test_a_pool_that_vanished_is_made_anew_for_who_asks_next_although_its_size_is_the_same(
+    kind: str, index: int
+) -> None:
+    async with memory_rig(kind, start_timeout_seconds=5, pool={"by": "task", "replicas": 1}) as rig:
         await rig.provider.acquire(rig.spec("one"))
-        (pool,) = await pools(rig)
-        await rig.admin.delete(rig.controller.pools, name_of(pool))  # type: ignore[union-attr]
-        with pytest.raises(SandboxStartError, match='WarmPoolNotFound: SandboxWarmPool "base" not found'):
-            await rig.provider.acquire(rig.spec("two"))
+        resource, name = (await all_objects(rig))[index]
+        await rig.admin.delete(resource, name)
+        await asyncio.sleep(0.2)
+        sandbox = await rig.provider.acquire(rig.spec("two"))
+        assert (await sandbox.exec("echo hi")).text == "hi\n"
+        assert (resource, name) in await all_objects(rig)
+
+
+@pytest.mark.parametrize(("kind", "index"), LOSSES)
+async def test_a_pool_that_is_gone_when_it_is_scaled_is_made_anew_and_the_end_still_removes_all(
+    kind: str, index: int
+) -> None:
+    settings = {"by": "task", "replicas": 2, "idle_seconds": 0.4}
+    async with memory_rig(kind, start_timeout_seconds=5, pool=settings) as rig:
+        assert rig.server is not None
+        first = await rig.provider.acquire(rig.spec("one"))
+        resource, name = (await all_objects(rig))[index]
+        await rig.admin.delete(resource, name)
+        await first.release()
+        await asyncio.sleep(0.8)
+        await rig.provider.acquire(rig.spec("two"))
+        await rig.provider.close()
+        assert await all_objects(rig) == []
+        assert (await rig.admin.list(JOBS)).items == ()
+
+
+@pytest.mark.parametrize("pool", [{"by": "task", "replicas": 2}, {"by": "class"}], ids=["task", "class"])
+@pytest.mark.parametrize("kind", ["kruise", "agent-sandbox"])
+async def test_pools_go_on_after_their_owners_lease_was_taken_away(kind: str, pool: dict[str, Any]) -> None:
+    if kind == "agent-sandbox" and pool["by"] == "class":
+        return
+    async with memory_rig(kind, renew_seconds=0.1, start_timeout_seconds=5, pool=pool) as rig:
+        await rig.provider.acquire(rig.spec("one"))
+        (job,) = (await rig.admin.list(JOBS)).items
+        await rig.admin.delete(JOBS, name_of(job))
+        async with asyncio.timeout(10):
+            while not (jobs := (await rig.admin.list(JOBS)).items):
+                await asyncio.sleep(0.05)
+        for number in range(3):
+            sandbox = await rig.provider.acquire(rig.spec(f"n{number}"))
+            assert (await sandbox.exec("echo hi")).text == "hi\n"
+        for found in await pools(rig):
+            assert found["metadata"]["ownerReferences"][0]["uid"] == jobs[0]["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("kind", ["kruise", "agent-sandbox"])
+async def test_a_first_customer_who_is_cancelled_leaves_no_pool_that_nobody_knows(kind: str) -> None:
+    async with memory_rig(kind, pool={"by": "task", "replicas": 1}) as rig:
+        assert rig.server is not None
+        path = "sandboxsets" if kind == "kruise" else "sandboxwarmpools"
+        rig.server.faults.append(Fault(method="POST", path=path, status=0, times=1, delay_seconds=0.4, after=True))
+        starting = asyncio.create_task(rig.provider.acquire(rig.spec("one")))
+        await asyncio.sleep(0.2)
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await rig.provider.acquire(rig.spec("two"))
+        assert len(await pools(rig)) == 1
+        await rig.provider.close()
+        assert await all_objects(rig) == []
+
+
+async def test_a_pool_that_resists_its_removal_keeps_nothing_else_alive() -> None:
+    async with memory_rig("kruise", client=CLIENT.model_copy(update={"retry_seconds": 0.2})) as rig:
+        assert rig.server is not None
+        await rig.provider.acquire(rig.spec("small"))
+        await rig.provider.acquire(rig.spec("large", memory_mb=2048))
+        rig.server.faults.append(Fault(method="DELETE", path="sandboxsets/agentic-768mb", status=500, times=100))
+        await rig.provider.close()
+        assert (await rig.admin.list(JOBS)).items == ()
+        async with asyncio.timeout(10):
+            while await pools(rig):
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", ["kruise", "agent-sandbox"])
+async def test_pools_of_tasks_share_an_upper_bound_and_go_when_their_task_is_over(kind: str) -> None:
+    settings = {"by": "task", "replicas": 2, "maximum": 5, "idle_seconds": 0.4}
+    async with memory_rig(kind, pool=settings) as rig:
+        taken = [await take(rig, f"s{number}", f"task-{number}:1") for number in range(4)]
+        assert sorted(pool["spec"]["replicas"] for pool in await pools(rig)) == [0, 1, 2, 2]
+        await asyncio.gather(*(sandbox.release() for sandbox in taken))
+        async with asyncio.timeout(10):
+            while await all_objects(rig):
+                await asyncio.sleep(0.05)
+        await take(rig, "again", "task-0:1")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from agentic.sandbox.kube.pool_size import Demand, PoolSize, resize, wanted
 from agentic.sandbox.settings import PoolSettings
 
-demands = st.builds(Demand, st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
+demands = st.builds(Demand, st.integers(0, 300), st.integers(0, 300))
 settings = st.builds(
     PoolSettings,
     minimum=st.integers(0, 10),
@@ -50,3 +50,5 @@ def test_an_idle_pool_shrinks_to_its_minimum() -> None:
 def test_a_tasks_pool_has_the_rollouts_number_while_the_task_is_worked_on() -> None:
     settings = PoolSettings(by="task", replicas=4)
     assert [wanted(settings, Demand(busy, 0)) for busy in (0, 1, 9)] == [0, 4, 4]
+    settings = PoolSettings(by="task", replicas=4, maximum=10)
+    assert [wanted(settings, Demand(1, 0), others) for others in (0, 7, 10, 12)] == [4, 3, 0, 0]
