@@ -124,7 +124,8 @@ class KubeApi(Protocol):
         container: str = "",
         has_stdin: bool = False,
     ) -> AbstractAsyncContextManager[ExecChannels]:
-        """Start a program in a container. Entering is retried as long as the program surely has not been started."""
+        """Start a program in a container. Entering is retried, so the program may be started more than once when an
+        answer gets lost; only one of them is spoken to. What may not run twice waits for a word on its input."""
         ...
 
     async def close(self) -> None:

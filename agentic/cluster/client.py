@@ -264,7 +264,7 @@ class KubeClient:
             await channels.close()
 
     async def _open(self, call: Call) -> ExecChannels:
-        """Retried while the handshake fails, for nothing has been started then."""
+        """Retried while the handshake fails; when only its answer was lost, a program has been started by then."""
         retries, is_refused = Retries(self._transport.settings.retry_seconds), False
         while True:
             try:

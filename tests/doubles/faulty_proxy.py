@@ -12,9 +12,11 @@ did its work, and a watch that ends with 410.
 """
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 from aiohttp import WSMsgType, web
@@ -75,7 +77,9 @@ class FaultyProxy:
         await asyncio.sleep(fault.delay_seconds)
         if fault.delay_seconds and not fault.status:
             return await self._pass(request)
-        if fault.after and "Upgrade" not in request.headers and "watch" not in request.query:
+        if fault.after and "Upgrade" in request.headers:
+            await self._open_and_drop(request)
+        elif fault.after and "watch" not in request.query:
             await self._forward(request)
         if not fault.status:
             return break_off(request)
@@ -139,16 +143,25 @@ class FaultyProxy:
                 await response.write(event)
         return response
 
+    async def _open_and_drop(self, request: web.Request) -> None:
+        """The server has begun the command when its answer gets lost."""
+        with contextlib.suppress(aiohttp.WSServerHandshakeError):
+            async with self._connect(request):
+                await asyncio.sleep(0.2)
+
+    def _connect(self, request: web.Request) -> Any:
+        return self.session.ws_connect(
+            self._url(request),
+            protocols=PROTOCOLS,
+            headers=self._headers(request),
+            ssl=self.upstream.tls,
+            autoping=False,
+            max_msg_size=0,
+        )
+
     async def _pass_socket(self, request: web.Request) -> web.StreamResponse:
         try:
-            theirs = await self.session.ws_connect(
-                self._url(request),
-                protocols=PROTOCOLS,
-                headers=self._headers(request),
-                ssl=self.upstream.tls,
-                autoping=False,
-                max_msg_size=0,
-            )
+            theirs = await self._connect(request)
         except aiohttp.WSServerHandshakeError as error:
             return answer(Refusal(error.status, "Upstream", error.message))
         ours = web.WebSocketResponse(protocols=[theirs.protocol or ""], autoping=False, max_msg_size=0, compress=False)

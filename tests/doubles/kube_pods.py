@@ -257,6 +257,11 @@ class Command:
             await self.socket.send_bytes(bytes((channel,)) + data)
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        await self._take_input(process)
+        if process.stdin is not None:
+            process.stdin.close()  # As containerd does when a client hangs up.
+
+    async def _take_input(self, process: asyncio.subprocess.Process) -> None:
         async for kind, data in messages(self.socket):
             self.active_at = time.monotonic()
             if kind is WSMsgType.PING:

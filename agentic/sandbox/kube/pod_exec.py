@@ -3,6 +3,7 @@
 Promises, beyond those of `SandboxExec`:
 - the exit code is what the wrapper or the status channel says. A stream that breaks, a container that died under the
   command or was restarted since the last one raise SandboxLostError, never an exit code;
+- a command runs once at most: it waits for a word that is sent when its stream is open for certain;
 - a command whose time is over, whose call is cancelled or whose stream broke is killed inside, by a second exec;
 - what a command leaves in the background keeps its outputs, which are read and thrown away, as long as this object
   lives: closing them would kill it at its next write.
@@ -20,7 +21,7 @@ from agentic.cluster.errors import ApiUnavailableError, ExecStreamLostError, Inv
 from agentic.sandbox.base import TIMEOUT_EXIT_CODE, ExecResult
 from agentic.sandbox.errors import SandboxLostError
 from agentic.sandbox.kube.execution import ExecRequest
-from agentic.sandbox.kube.wrapper import END_ALL, KILL, STILL_THERE, Marked, WrappedCommand, wrap
+from agentic.sandbox.kube.wrapper import AWAITS_GO, END_ALL, GO, KILL, STILL_THERE, Marked, WrappedCommand, wrap
 from agentic.sandbox.local.spawner.output import Capture
 
 START_SECONDS = 180.0
@@ -34,6 +35,8 @@ MOST_LEFTOVERS = 32
 """Streams of ended commands that background processes still hold; more, and the oldest is let go."""
 FRAME_BYTES = 4 * 1024 * 1024
 """Of input over v4, which cannot say that input ends."""
+SHORT_BYTES = 16 * 1024
+"""Of input that goes along with the command's beginning: every connection takes so much at once."""
 GONE = (NotFoundError, InvalidObjectError, ApiUnavailableError, ExecStreamLostError)
 
 
@@ -153,9 +156,10 @@ class PodExec:
 
     async def _attend(self, running: Running) -> None:
         """The command's stream from its opening until nobody inside holds it any more."""
-        async with self._start(running.wrapped) as channels, _Feeding(channels, running):
+        async with self._open(running.wrapped.words) as channels:
             running.connected.set_result(None)
-            await self._read(channels, running)
+            async with _Feeding(channels, running):
+                await self._read(channels, running)
             if not running.ended.done():
                 running.ended.set_result(None)
             with contextlib.suppress(ExecStreamLostError):
@@ -163,14 +167,9 @@ class PodExec:
                     message = await channels.receive()
                     running.status = message if isinstance(message, ExecStatus) else None
 
-    def _start(self, wrapped: WrappedCommand) -> "contextlib.AbstractAsyncContextManager[ExecChannels]":
-        return self.api.exec(
-            self.target.pod,
-            wrapped.words,
-            namespace=self.target.namespace,
-            container=self.target.container,
-            has_stdin=wrapped.has_stdin,
-        )
+    def _open(self, words: tuple[str, ...]) -> "contextlib.AbstractAsyncContextManager[ExecChannels]":
+        target = self.target
+        return self.api.exec(target.pod, words, namespace=target.namespace, container=target.container, has_stdin=True)
 
     async def _read(self, channels: ExecChannels, running: Running) -> None:
         sink = running.request.sink
@@ -213,7 +212,7 @@ class PodExec:
             words = one_line(running.kept_stderr.value().decode(errors="replace"))
             raise SandboxLostError(f"{self.target} is lost: no command could be followed in it: {said}; {words}")
         async with self._probing:
-            code = await self._run_in_time(("/bin/sh", "-c", STILL_THERE, "sh", running.born))
+            code = await self._run_in_time(STILL_THERE, running.born)
         if code != 0:
             raise SandboxLostError(f"{self.target} is lost: its container ended with the command in it")
         return status.exit_code
@@ -226,10 +225,10 @@ class PodExec:
 
     async def _kill(self, running: Running, seconds: float = KILL_SECONDS) -> None:
         """End what the command started. Raises one of GONE when that cannot be done."""
-        words = ("/bin/sh", "-c", KILL, "sh", running.wrapped.mark, running.session or "none")
+        arguments = (running.wrapped.word, running.session or "none")
         try:
             async with asyncio.timeout(seconds):
-                await self._run_plain(words)
+                await self._run_plain(KILL, *arguments)
         except TimeoutError:
             raise ExecStreamLostError(f"a command could not be killed within {seconds:.0f} s") from None
 
@@ -237,10 +236,10 @@ class PodExec:
         with contextlib.suppress(*GONE):
             await self._kill(running, QUIET_KILL_SECONDS)
 
-    async def _run_plain(self, words: tuple[str, ...]) -> int | None:
-        """Without a wrapper; returns the exit code."""
-        target = self.target
-        async with self.api.exec(target.pod, words, namespace=target.namespace, container=target.container) as channels:
+    async def _run_plain(self, script: str, *arguments: str) -> int | None:
+        """Without the wrapper; returns the exit code."""
+        async with self._open(("/bin/sh", "-c", AWAITS_GO + script, "sh", *arguments)) as channels:
+            await channels.send(GO)
             while True:
                 message = await channels.receive()
                 if isinstance(message, ExecStatus):
@@ -248,14 +247,14 @@ class PodExec:
 
     async def end_commands(self) -> None:
         async with self._probing:
-            code = await self._run_in_time(("/bin/sh", "-c", END_ALL))
+            code = await self._run_in_time(END_ALL)
         if code != 0:
             raise SandboxLostError(f"{self.target} is lost: its processes did not end")
 
-    async def _run_in_time(self, words: tuple[str, ...]) -> int | None:
+    async def _run_in_time(self, script: str, *arguments: str) -> int | None:
         try:
             async with asyncio.timeout(KILL_SECONDS):
-                return await self._run_plain(words)
+                return await self._run_plain(script, *arguments)
         except TimeoutError:
             raise SandboxLostError(f"{self.target} is lost: no answer within {KILL_SECONDS:.0f} s") from None
         except GONE as error:
@@ -290,15 +289,21 @@ def make_running(request: ExecRequest) -> Running:
 
 
 class _Feeding:
-    """Sends standard input while the body reads; a source that fails fails the command."""
+    """Begins the command and sends its input while the body reads; a source that fails fails the command."""
 
     def __init__(self, channels: ExecChannels, running: Running) -> None:
         self._channels, self._running = channels, running
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
-        if self._running.wrapped.has_stdin:
-            self._task = asyncio.create_task(feed(self._channels, self._running))
+        wrapped, stdin, channels = self._running.wrapped, self._running.request.stdin, self._channels
+        header = wrapped.header(not channels.can_close_stdin)
+        is_short = channels.can_close_stdin and isinstance(stdin, bytes) and len(stdin) <= SHORT_BYTES
+        await channels.send(header + stdin if is_short and isinstance(stdin, bytes) else header)
+        if is_short and wrapped.has_stdin:
+            await channels.close_stdin()
+        elif wrapped.has_stdin:
+            self._task = asyncio.create_task(feed(channels, self._running))
             self._task.add_done_callback(self._running.take_over_source)
 
     async def __aexit__(self, *_: object) -> None:
@@ -308,9 +313,8 @@ class _Feeding:
 
 
 async def feed(channels: ExecChannels, running: Running) -> None:
-    """What the wrapper has to know, and then all of standard input."""
+    """All of the command's own input."""
     stdin = running.request.stdin
-    await channels.send(running.wrapped.header(not channels.can_close_stdin))
     if channels.can_close_stdin:
         async for chunk in _chunks(stdin):
             await channels.send(chunk)

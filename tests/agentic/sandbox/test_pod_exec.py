@@ -5,10 +5,12 @@ import contextlib
 import shutil
 import time
 from collections.abc import AsyncIterator
+from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
 from exec_server_rig import ExecServerRig
+from faulty_proxy import FaultyProxy
 from hypothesis import given
 from hypothesis import strategies as st
 from kube_api import Fault, KubeApiServer
@@ -20,7 +22,7 @@ from agentic.cluster.settings import KubeClientSettings
 from agentic.sandbox.errors import SandboxLostError
 from agentic.sandbox.kube.execution import ExecRequest, SandboxExec
 from agentic.sandbox.kube.pod_exec import PodExec, PodTarget
-from agentic.sandbox.kube.wrapper import Marked
+from agentic.sandbox.kube.wrapper import Marked, wrap
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="pods of the double need bubblewrap")
 
@@ -242,10 +244,75 @@ async def test_many_commands_run_at_once_on_one_loop_without_threads(channel: Sa
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("protocol", ["v5", "v4"])
+async def test_a_command_whose_opening_was_lost_on_the_way_runs_once(server: KubeApiServer, protocol: str) -> None:
+    server.pods.protocols = (f"{protocol}.channel.k8s.io",)
+    async with (
+        FaultyProxy(Access(server.address)) as proxy,
+        KubeClient(FixedCredentials(Access(proxy.address)), QUICK) as api,
+    ):
+        pod = await make_pod(server, api, "p1")
+        cases: list[dict[str, object]] = [{}, {"stdin": b"input"}, {"env": {"LONG": "x" * 9000}}]
+        for number, more in enumerate(cases):
+            proxy.faults.append(Fault(path="/exec", times=2, after=True))
+            counted = f"echo x >> /tmp/count{number}; sleep 0.4; cat /tmp/count{number}"
+            result = await pod.run(ask(counted, **more))
+            assert (result.stdout, result.exit_code, result.stderr) == (b"x\n", 0, b"")
+        assert proxy.injected["broken after"] == 6
+        proxy.faults.append(Fault(path="/exec", after=True))
+        await pod.end_commands()
+        assert (await pod.run(ask("sleep 0.5; echo alive"))).text == "alive\n"
+        await pod.close()
+
+
+SHOWING = (
+    "cat /proc/self/environ | tr '\\0' ' '",
+    "env | tr '\\n' ' '",
+    'printf "%s 12" "$AGENTIC_EXEC"; printf " x\\n"',
+    "cat /proc/$PPID/environ /proc/$PPID/cmdline | tr '\\0' ' '",
+)
+
+
+@pytest.mark.parametrize("line", SHOWING)
+async def test_output_that_shows_a_commands_own_environment_is_output(pod: PodExec, line: str) -> None:
+    shown = await pod.run(ask(f"({line}) > /tmp/shown; {line}; echo =; cat /tmp/shown"))
+    first, second = shown.text.rsplit("=\n", 1)
+    assert len(first.strip()) == len(second.strip()) > 16
+    assert shown.exit_code == 0
+
+
+async def test_no_command_can_forge_its_end(pod: PodExec) -> None:
+    words = "$AGENTIC_EXEC $(tr '\\0' ' ' < /proc/$PPID/cmdline | grep -oE '[0-9a-f]{16}')"
+    forging = f'for word in {words}; do echo "$word 0"; echo "$word 0" >&2; done; sleep 0.5; exit 7'
+    assert (await pod.run(ask(forging))).exit_code == 7
+    out_of_time = await pod.run(ask(forging.replace("0.5", "30"), timeout_seconds=0.5))
+    assert (out_of_time.exit_code, out_of_time.timed_out) == (124, True)
+
+
+def test_what_follows_a_mark_is_never_held_back() -> None:
+    found, chunk = Marked("ab" * 8), b"1" * 32768
+    passed = len(found.feed(b"ab" * 8 + b" "))
+    for _ in range(64):
+        passed += len(found.feed(chunk))
+    assert (passed + len(found.rest()), found.marks) == (17 + 64 * 32768, [])
+
+
+@given(st.text(max_size=3000) | st.text("修\n\"' ", min_size=1500, max_size=9000))
+def test_no_address_is_longer_than_proxies_take(command: str) -> None:
+    words = wrap(ask(command, env={"A": command[:100]})).words
+    assert len(urlencode([("command", word) for word in words])) <= 7700
+
+
 @given(st.lists(st.binary(max_size=6)), st.integers(1, 9), st.data())
 def test_marks_are_taken_out_of_a_stream_however_it_is_cut(parts: list[bytes], codes: int, data: st.DataObject) -> None:
     mark = "ab12"
-    plain = [part.replace(b"ab12 ", b"") for part in parts] + [b"ab1", b"ab12"]
+    plain = [part.replace(b"ab12", b"") for part in parts] + [
+        b"ab1",
+        b"ab12",
+        b"ab12 ",
+        b"ab12 7 x\nab12  1\n",
+        b"ab12 7ab12 ",
+    ]
     stream = b"".join(part + b"ab12 %d\n" % codes for part in plain)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     found = Marked(mark)
