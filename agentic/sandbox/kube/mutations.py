@@ -1,15 +1,54 @@
 """Whether the cluster's admission left a sandbox's pod as isolated as it was asked for. Pure.
 
-Mutating webhooks add what their owners want everywhere: sidecars, service-account tokens, host paths. What weakens
-isolation is found here and named; what does not (labels, tolerations, a mirror of the image's registry) is let be.
+Mutating webhooks add what their owners want everywhere: sidecars, service-account tokens, host paths. Compared is the
+whole spec: what we asked for has to come back, limits no larger, and what we did not ask for is named unless it is
+known to be harmless, which is listed here: where a pod is placed, whom its image comes from, what the API server fills
+in, and what only takes rights away. A field that nobody has heard of is therefore refused.
 """
 
 from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Any
 
 from agentic.cluster.resources import JsonObject
 from agentic.sandbox.errors import SandboxSetupError
 
-HOST_FLAGS = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
+HARMLESS_OF_POD = frozenset(
+    {
+        "affinity",
+        "hostname",
+        "imagePullSecrets",
+        "nodeName",
+        "nodeSelector",
+        "overhead",
+        "preemptionPolicy",
+        "priority",
+        "priorityClassName",
+        "restartPolicy",
+        "schedulerName",
+        "schedulingGates",
+        "serviceAccount",
+        "serviceAccountName",
+        "subdomain",
+        "terminationGracePeriodSeconds",
+        "tolerations",
+        "topologySpreadConstraints",
+    }
+)
+"""Placement, and accounts whose token is not mounted."""
+
+HARMLESS_OF_CONTAINER = frozenset({"image", "imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"})
+
+BY_PARTS = frozenset({"containers", "volumes", "securityContext", "activeDeadlineSeconds"})
+CONTAINER_BY_PARTS = frozenset({"securityContext", "resources", "volumeMounts"})
+"""Fields that are compared in their own way."""
+
+IDENTITIES = frozenset({"runAsUser", "runAsGroup", "fsGroup"})
+SUFFIXES = {"m": Decimal("0.001"), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12)}
+SUFFIXES |= {f"{letter}i": Decimal(1024**power) for power, letter in enumerate("KMGTPE", 1)}
+MEANS_TRUE = frozenset({"automountServiceAccountToken", "enableServiceLinks", "allowPrivilegeEscalation"})
+"""What is on where nothing is said."""
+NAMED = {"privileged": "the container became privileged", "readOnlyRootFilesystem": "the root file system is writable"}
 
 
 def require_isolated(name: str, wanted: JsonObject, got: JsonObject) -> None:
@@ -23,44 +62,130 @@ def require_isolated(name: str, wanted: JsonObject, got: JsonObject) -> None:
 
 def find_weakened(wanted: JsonObject, got: JsonObject) -> list[str]:
     """What of a pod's spec is weaker than was asked for, each in a few words; empty when nothing is."""
-    return [*_of_pod(wanted, got), *_of_containers(wanted, got)]
+    return [
+        *_of_fields("", wanted, got, HARMLESS_OF_POD | BY_PARTS),
+        *_of_deadline(wanted.get("activeDeadlineSeconds"), got.get("activeDeadlineSeconds")),
+        *_of_context("the pod's ", wanted.get("securityContext", {}), got.get("securityContext") or {}),
+        *_of_volumes(wanted.get("volumes", []), got.get("volumes") or []),
+        *_of_containers(wanted["containers"], got.get("containers") or []),
+    ]
 
 
-def _of_pod(wanted: JsonObject, got: JsonObject) -> Iterator[str]:
-    yield from (f"{flag} was set" for flag in HOST_FLAGS if got.get(flag))
-    if got.get("automountServiceAccountToken") is not False:
-        yield "automountServiceAccountToken was set"
-    if got.get("runtimeClassName") != wanted.get("runtimeClassName") and wanted.get("runtimeClassName"):
-        yield f"runtimeClassName is {got.get('runtimeClassName')}"
-    if wanted.get("activeDeadlineSeconds") and not got.get("activeDeadlineSeconds"):
+def _of_fields(place: str, wanted: JsonObject, got: JsonObject, spared: frozenset[str]) -> Iterator[str]:
+    for key in sorted((wanted.keys() | got.keys()) - spared):
+        asked, found = wanted.get(key), got.get(key)
+        if asked == found or (is_no(asked) and is_no(found) and key not in MEANS_TRUE):
+            continue
+        if key in NAMED:
+            yield NAMED[key]
+        elif asked is None or (asked is False and found):
+            yield f"{place}{key} was set"
+        elif found is None:
+            yield f"{place}{key} was removed"
+        else:
+            yield f"{place}{key} is {_short(found)}"
+
+
+def is_no(value: Any) -> bool:
+    """Whether a field says no more than its absence; a number does, since the user 0 is root."""
+    return value is None or value is False or value in ("", [], {})
+
+
+def _of_deadline(wanted: int | None, got: int | None) -> Iterator[str]:
+    if wanted is not None and got is None:
         yield "activeDeadlineSeconds was removed"
-    known = {volume["name"] for volume in wanted.get("volumes", [])}
-    for volume in got.get("volumes", []):
-        if volume["name"] not in known and set(volume) & {"hostPath", "projected", "secret"}:
+    elif wanted is not None and got is not None and got > wanted:
+        yield f"activeDeadlineSeconds is {got}"
+
+
+def _of_context(place: str, wanted: JsonObject, got: JsonObject) -> Iterator[str]:
+    """What takes rights away may be added: a user that is not root, more profiles, fewer capabilities."""
+    spared = {"capabilities"}
+    for key, value in got.items():
+        if key in wanted:
+            continue
+        is_stricter = (
+            (key in IDENTITIES and value)
+            or (key == "runAsNonRoot" and value)
+            or (key == "procMount" and value == "Default")
+            or (key == "appArmorProfile" and value.get("type") != "Unconfined")
+            or (key == "seLinuxOptions" and set(value) == {"level"})
+            or key in ("supplementalGroups", "fsGroupChangePolicy")
+        )
+        if is_stricter:
+            spared.add(key)
+    yield from _of_fields(place, wanted, got, frozenset(spared))
+    asked, found = wanted.get("capabilities"), got.get("capabilities") or {}
+    if asked is None:
+        asked = {}
+    is_dropped = set(asked.get("drop", [])) <= set(found.get("drop") or [])
+    if not is_dropped or set(found.get("add") or []) - set(asked.get("add", [])):
+        yield "capabilities were given back"
+
+
+def _of_volumes(wanted: list[JsonObject], got: list[JsonObject]) -> Iterator[str]:
+    expected = {volume["name"]: volume for volume in wanted}
+    for volume in got:
+        asked = expected.pop(volume["name"], None)
+        if asked is None:
             yield f"volume {volume['name']} was added"
+            continue
+        kinds = {key for key, value in volume.items() if value is not None} - {"name"}
+        if kinds != asked.keys() - {"name"}:
+            yield f"volume {volume['name']} is {', '.join(sorted(kinds)) or 'empty'}"
+        elif is_larger(volume["emptyDir"].get("sizeLimit"), asked["emptyDir"].get("sizeLimit")):
+            yield f"the limit of volume {volume['name']} is {volume['emptyDir'].get('sizeLimit')}"
+    yield from (f"volume {name} was removed" for name in expected)
 
 
-def _of_containers(wanted: JsonObject, got: JsonObject) -> Iterator[str]:
-    expected = {container["name"]: container for container in wanted["containers"]}
-    for container in [*got.get("initContainers", []), *got["containers"]]:
+def _of_containers(wanted: list[JsonObject], got: list[JsonObject]) -> Iterator[str]:
+    expected = {container["name"]: container for container in wanted}
+    for container in got:
         asked = expected.get(container["name"])
         if asked is None:
             yield f"container {container['name']} was added"
             continue
-        yield from _of_container(asked, container)
+        yield from _of_fields("the container's ", asked, container, HARMLESS_OF_CONTAINER | CONTAINER_BY_PARTS)
+        yield from _of_context("the container's ", asked["securityContext"], container.get("securityContext") or {})
+        yield from _of_resources(asked["resources"], container.get("resources") or {})
+        mounts = {(mount["name"], mount["mountPath"]) for mount in container.get("volumeMounts") or []}
+        known = {(mount["name"], mount["mountPath"]) for mount in asked.get("volumeMounts", [])}
+        yield from (f"{name} was mounted at {path}" for name, path in sorted(mounts - known))
+        yield from (f"{name} is no longer mounted at {path}" for name, path in sorted(known - mounts))
 
 
-def _of_container(wanted: JsonObject, got: JsonObject) -> Iterator[str]:
-    asked, context = wanted["securityContext"], got.get("securityContext", {})
-    if context.get("privileged"):
-        yield "the container became privileged"
-    if context.get("allowPrivilegeEscalation") is not False:
-        yield "allowPrivilegeEscalation was set"
-    capabilities = context.get("capabilities", {})
-    allowed = set(asked["capabilities"].get("add", []))
-    if "ALL" not in capabilities.get("drop", []) or set(capabilities.get("add", [])) - allowed:
-        yield "capabilities were given back"
-    if asked.get("readOnlyRootFilesystem") and not context.get("readOnlyRootFilesystem"):
-        yield "the root file system became writable"
-    limits = got.get("resources", {}).get("limits", {})
-    yield from (f"the limit on {name} was removed" for name in wanted["resources"]["limits"] if name not in limits)
+def _of_resources(wanted: JsonObject, got: JsonObject) -> Iterator[str]:
+    limits = got.get("limits") or {}
+    for name, limit in wanted["limits"].items():
+        if name not in limits:
+            yield f"the limit on {name} was removed"
+        elif is_larger(limits[name], limit):
+            yield f"the limit on {name} is {limits[name]}"
+    yield from (f"{name} was given" for name in sorted(limits.keys() - wanted["limits"].keys()))
+    if got.get("claims"):
+        yield "resource claims were added"
+
+
+def is_larger(got: Any, asked: Any) -> bool:
+    """Whether one quantity is more than another; none is without bound, and so is what cannot be read."""
+    if asked is None:
+        return False
+    try:
+        return got is None or quantity(got) > quantity(asked)
+    except InvalidOperation:
+        return True
+
+
+def quantity(text: Any) -> Decimal:
+    """As Kubernetes writes them, such as `512Mi`, `500m`, `2` or `1e3`. Raises InvalidOperation."""
+    words = str(text)
+    digits = words.rstrip("mkKMGTPEi")
+    suffix = words[len(digits) :]
+    if suffix and suffix not in SUFFIXES:
+        raise InvalidOperation(f"{words} is no quantity")
+    return Decimal(digits) * SUFFIXES.get(suffix, Decimal(1))
+
+
+def _short(value: Any) -> str:
+    words = str(value)
+    return words if len(words) <= 60 else f"{words[:60]}..."

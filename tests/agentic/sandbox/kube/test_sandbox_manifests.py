@@ -139,13 +139,67 @@ MUTATIONS: dict[str, tuple[Any, str]] = {
         "volume kube-api-access-x was added",
     ),
     "host network": (lambda spec: spec.update(hostNetwork=True), "hostNetwork was set"),
-    "runtime class": (lambda spec: spec.pop("runtimeClassName"), "runtimeClassName is None"),
+    "runtime class": (lambda spec: spec.pop("runtimeClassName"), "runtimeClassName was removed"),
     "lease": (lambda spec: spec.pop("activeDeadlineSeconds"), "activeDeadlineSeconds was removed"),
     "privileged": (lambda spec: context_of(spec).update(privileged=True), "the container became privileged"),
-    "escalation": (lambda spec: context_of(spec).pop("allowPrivilegeEscalation"), "allowPrivilegeEscalation was set"),
+    "escalation": (
+        lambda spec: context_of(spec).pop("allowPrivilegeEscalation"),
+        "the container's allowPrivilegeEscalation was removed",
+    ),
     "capabilities": (lambda spec: context_of(spec).pop("capabilities"), "capabilities were given back"),
     "limit": (lambda spec: spec["containers"][0].pop("resources"), "the limit on memory was removed"),
+    "larger limits": (lambda spec: limits_of(spec).update(memory="900Gi"), "the limit on memory is 900Gi"),
+    "more cpus": (lambda spec: limits_of(spec).update(cpu="64"), "the limit on cpu is 64"),
+    "a device": (lambda spec: limits_of(spec).update({"nvidia.com/gpu": "1"}), "nvidia.com/gpu was given"),
+    "seccomp": (
+        lambda spec: context_of(spec).update(seccompProfile={"type": "Unconfined"}),
+        "the container's seccompProfile is {'type': 'Unconfined'}",
+    ),
+    "no seccomp": (lambda spec: spec.pop("securityContext"), "the pod's seccompProfile was removed"),
+    "proc": (lambda spec: context_of(spec).update(procMount="Unmasked"), "the container's procMount was set"),
+    "apparmor": (
+        lambda spec: context_of(spec).update(appArmorProfile={"type": "Unconfined"}),
+        "the container's appArmorProfile was set",
+    ),
+    "root": (lambda spec: context_of(spec).update(runAsUser=0), "the container's runAsUser was set"),
+    "sysctls": (lambda spec: spec["securityContext"].update(sysctls=[{"name": "a"}]), "the pod's sysctls was set"),
+    "links": (lambda spec: spec.pop("enableServiceLinks"), "enableServiceLinks was removed"),
+    "resolver": (lambda spec: spec.update(dnsPolicy="ClusterFirst"), "dnsPolicy is ClusterFirst"),
+    "names": (lambda spec: spec.pop("dnsConfig"), "dnsConfig was removed"),
+    "port": (lambda spec: spec["containers"][0].update(ports=[{"hostPort": 1}]), "the container's ports was set"),
+    "secrets": (
+        lambda spec: spec["containers"][0].update(envFrom=[{"secretRef": {"name": "cloud-key"}}]),
+        "the container's envFrom was set",
+    ),
+    "environment": (lambda spec: spec["containers"][0].update(env=[{"name": "K"}]), "the container's env was set"),
+    "command": (lambda spec: spec["containers"][0].update(args=["x"]), "the container's args was set"),
+    "hook": (lambda spec: spec["containers"][0].update(lifecycle={"a": 1}), "the container's lifecycle was set"),
+    "init container": (lambda spec: spec.update(initContainers=[{"name": "i"}]), "initContainers was set"),
+    "claim": (
+        lambda spec: spec["volumes"].append({"name": "x", "persistentVolumeClaim": {"claimName": "a"}}),
+        "volume x was added",
+    ),
+    "driver": (lambda spec: spec["volumes"].append({"name": "x", "csi": {"driver": "d"}}), "volume x was added"),
+    "host path": (
+        lambda spec: spec["volumes"][0].update(emptyDir=None, hostPath={"path": "/"}),
+        "volume writable-0 is hostPath",
+    ),
+    "no size limit": (
+        lambda spec: spec["volumes"][0].update(emptyDir={}),
+        "the limit of volume writable-0 is None",
+    ),
+    "mount": (
+        lambda spec: spec["containers"][0]["volumeMounts"].append({"name": "writable-0", "mountPath": "/root"}),
+        "writable-0 was mounted at /root",
+    ),
+    "longer lease": (lambda spec: spec.update(activeDeadlineSeconds=10**8), "activeDeadlineSeconds is 100000000"),
+    "what nobody knows": (lambda spec: spec.update(newFeature={"on": True}), "newFeature was set"),
 }
+
+
+def limits_of(spec: JsonObject) -> JsonObject:
+    found: JsonObject = spec["containers"][0]["resources"]["limits"]
+    return found
 
 
 def context_of(spec: JsonObject) -> JsonObject:
@@ -162,12 +216,58 @@ def test_admission_that_weakens_a_pod_is_found(mutation: str) -> None:
     assert finding in find_weakened(wanted, got)
 
 
-def test_admission_that_weakens_nothing_is_let_be() -> None:
-    wanted, got = (sandbox_pod_spec(kube_settings("pod"), "i:1", SMALL) for _ in range(2))
-    got["tolerations"] = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]
-    got["containers"][0]["image"] = "mirror.example/i:1"
-    got["schedulerName"] = "other"
+HARMLESS: dict[str, Any] = {
+    "placement": lambda spec: spec.update(
+        nodeName="n", priority=0, preemptionPolicy="Never", schedulerName="other", affinity={}, overhead={"cpu": "1m"}
+    ),
+    "tolerations": lambda spec: spec.update(tolerations=[{"key": "node.kubernetes.io/not-ready"}]),
+    "what the API server fills in": lambda spec: spec.update(
+        serviceAccountName="default", serviceAccount="default", initContainers=[], ephemeralContainers=None
+    ),
+    "a mirror": lambda spec: spec["containers"][0].update(image="mirror.example/i:1", imagePullPolicy="Always"),
+    "another way to write a limit": lambda spec: limits_of(spec).update(memory="0.5Gi", cpu="0.5"),
+    "smaller limits": lambda spec: limits_of(spec).update(memory="256Mi", cpu="100m"),
+    "a shorter lease": lambda spec: spec.update(activeDeadlineSeconds=30),
+    "a user that is not root": lambda spec: context_of(spec).update(runAsUser=1000, runAsNonRoot=True),
+    "groups of a namespace": lambda spec: spec["securityContext"].update(
+        fsGroup=1000, seLinuxOptions={"level": "s0:c26,c5"}
+    ),
+    "fewer capabilities": lambda spec: context_of(spec).update(capabilities={"drop": ["ALL", "NET_RAW"]}),
+    "a profile": lambda spec: context_of(spec).update(appArmorProfile={"type": "RuntimeDefault"}),
+}
+
+
+@pytest.mark.parametrize("mutation", HARMLESS)
+def test_admission_that_weakens_nothing_is_let_be(mutation: str) -> None:
+    wanted, got = (sandbox_pod_spec(kube_settings("pod"), "i:1", SMALL, lease_seconds=60) for _ in range(2))
+    HARMLESS[mutation](got)
     assert find_weakened(wanted, got) == []
+
+
+@given(st.data())
+def test_whatever_single_field_of_ours_is_taken_away_is_found(data: st.DataObject) -> None:
+    wanted, got = (sandbox_pod_spec(kube_settings("pod"), "i:1", SMALL, lease_seconds=60) for _ in range(2))
+    context = context_of(got)
+    places = [
+        *((got, key) for key in PROTECTED),
+        *((context, key) for key in context if key not in ("privileged", "readOnlyRootFilesystem")),
+        *((limits_of(got), key) for key in limits_of(got)),
+    ]
+    place, key = data.draw(st.sampled_from(places))
+    del place[key]
+    assert len(find_weakened(wanted, got)) >= 1
+
+
+PROTECTED = (
+    "automountServiceAccountToken",
+    "enableServiceLinks",
+    "dnsPolicy",
+    "dnsConfig",
+    "securityContext",
+    "volumes",
+    "activeDeadlineSeconds",
+)
+"""Fields of a pod's spec that isolate it; those of the container whose absence means no are left out."""
 
 
 def test_no_default_image_is_a_moving_one() -> None:
