@@ -1,5 +1,6 @@
 """What the workers of a fleet are made of in tests: importable there, since a worker is another process."""
 
+import sys
 from collections.abc import Sequence
 
 from proxy_rig import says
@@ -15,6 +16,17 @@ def make_engine() -> ScriptedEngine:
 def make_slow_engine() -> ScriptedEngine:
     """The same, over some seconds."""
     return ScriptedEngine(_slow)
+
+
+def make_talkative_engine() -> ScriptedEngine:
+    """Prints more than a pipe holds, when it is made and for each generation."""
+    sys.stdout.write("a library's greeting\n" * 5_000)
+
+    def answer(prompt: Sequence[int], sampling: CallSampling, request_id: str) -> ScriptedReply:
+        sys.stdout.write("a library's remark\n" * 5_000)
+        return _in_chunks(prompt, sampling, request_id)
+
+    return ScriptedEngine(answer)
 
 
 def make_broken_engine() -> ScriptedEngine:

@@ -196,33 +196,39 @@ class _Worker:
             try:
                 await self._launch()
             except ProxyError as error:
-                logger.error("worker %d cannot start: %s", self._boot.slot, error)
+                logger.error("%s", error)
 
     async def _ended(self) -> int | None:
         return await self._process.wait() if self._process is not None else None
 
     async def _launch(self) -> None:
-        process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "agentic.proxy.fleet.worker",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            pass_fds=(*self._boot.agent_sockets, *self._boot.control_sockets),
-        )
+        process = self._process = await self._spawn()
         if process.stdin is None or process.stdout is None:
             raise ProxyError("a worker was started without pipes")
         try:
             process.stdin.write(self._bytes)
             await process.stdin.drain()
             line = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
-        except (TimeoutError, ConnectionError) as error:
+            message = json.loads(line or b'{"error": "ended at its start: see its log"}')
+        except (TimeoutError, OSError, ValueError) as error:
             await _end(process)
             raise ProxyError(f"worker {self._boot.slot} did not start: see its log") from error
-        message = json.loads(line) if line else {"error": f"worker {self._boot.slot} ended at its start: see its log"}
         if "error" in message:
             await _end(process)
-            raise ProxyError(message["error"])
+            raise ProxyError(f"worker {self._boot.slot}: {message['error']}")
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "agentic.proxy.fleet.worker",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                pass_fds=(*self._boot.agent_sockets, *self._boot.control_sockets),
+            )
+        except OSError as error:
+            raise ProxyError(f"worker {self._boot.slot} cannot be started: {error.strerror or error}") from error
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -1,7 +1,8 @@
 """One worker of a fleet, as a process: `python -m agentic.proxy.fleet.worker`, started by the supervisor only.
 
-It reads what it is to do from its standard input, recovers its sessions, listens, and writes one line of JSON to its
-standard output: `{}`, or `{"error": ...}` when it cannot work. It stops when its standard input ends, which is also
+It reads what it is to do from its standard input, recovers its sessions, listens, and writes one line of JSON to what
+was its standard output: `{}`, or `{"error": ...}` when it cannot work. What libraries print goes to standard error:
+nobody reads the pipe after the report. It stops when its standard input ends, which is also
 what the supervisor's death looks like; a thread sees to that, so a blocked event loop cannot outlive the supervisor.
 """
 
@@ -24,11 +25,13 @@ from .forwarding import Peers, socket_path
 from .ownership import slot_directory
 from .routing import Router
 
+type Report = Callable[[dict[str, str]], None]
+
 LAST_SECONDS = 5.0
 """How long a worker may take to stop before it is ended hard."""
 
 
-async def work(boot: Boot, on_end: Callable[[Callable[[], object]], None]) -> None:
+async def work(boot: Boot, report: Report, on_end: Callable[[Callable[[], object]], None]) -> None:
     """Serve until told to stop."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -58,6 +61,7 @@ def make_server(boot: Boot, peers: Peers) -> ProxyServer:
         control_middleware=router.control,
         private_agent_socket=socket_path(boot.folder, "agent", boot.slot),
         private_control_socket=socket_path(boot.folder, "control", boot.slot),
+        sampling_state=boot.folder / "sampling.json",
     )
     journal = boot.settings.journal_directory
     own = None if journal is None else slot_directory(journal, boot.slot)
@@ -65,10 +69,15 @@ def make_server(boot: Boot, peers: Peers) -> ProxyServer:
     return ProxyServer(settings, boot.make_engine(), boot.make_renderer(), control_key=boot.control_key, share=share)
 
 
-def report(message: dict[str, str]) -> None:
-    """Tell the supervisor how the start went."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+def take_report() -> Report:
+    """How the supervisor is told how the start went; standard output is standard error from now on."""
+    descriptor = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def report(message: dict[str, str]) -> None:
+        os.write(descriptor, (json.dumps(message) + "\n").encode())
+
+    return report
 
 
 def watch_supervisor(stop: Callable[[], object]) -> None:
@@ -86,10 +95,11 @@ def watch_supervisor(stop: Callable[[], object]) -> None:
 def main() -> int:
     """Run; 78 for what another start will not mend."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the supervisor decides.
+    report = take_report()
     boot = read_boot(sys.stdin.buffer)
     log_to_stderr(boot.log_level)
     try:
-        run(work(boot, watch_supervisor))
+        run(work(boot, report, watch_supervisor))
     except (ProxyError, ValueError) as error:
         report({"error": str(error)})
         return 78

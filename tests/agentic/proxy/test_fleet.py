@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -235,6 +236,46 @@ async def test_a_worker_that_cannot_be_made_fails_the_start_with_its_reason(tiny
     with pytest.raises(ProxyError, match="this engine has no server"):
         await fleet.start()
     assert fleet.pids == []
+
+
+async def test_what_a_worker_s_libraries_print_is_neither_its_report_nor_in_its_way(tiny_folder: Path) -> None:
+    async with (
+        a_fleet(tiny_folder, 1, fleet_parts.make_talkative_engine) as fleet,
+        ControlClient(fleet.control_url, fleet.control_key) as control,
+    ):
+        (agent,) = await open_agents(control, 1)
+        async with asyncio.timeout(60):
+            await agent.talk(3)
+    assert agent.retries == 0
+
+
+async def test_a_worker_that_cannot_be_started_for_a_while_comes_back_when_it_can(
+    tiny_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with a_fleet(tiny_folder, 2) as fleet, ControlClient(fleet.control_url, fleet.control_key) as control:
+        agents = by_owner(await open_agents(control, 8), 2)[1]
+        victim = fleet.pids[1]
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            os.kill(victim, signal.SIGKILL)
+            async with asyncio.timeout(30):
+                while "worker 1 cannot be started" not in caplog.text:
+                    await asyncio.sleep(0.02)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        async with asyncio.timeout(60):
+            while (await control_status(fleet, agents[0].handle)) == 503:
+                await asyncio.sleep(0.1)
+        assert fleet.pids[1] != victim
+
+
+async def control_status(fleet: ProxyFleet, handle: SessionHandle) -> int:
+    """What the owner of a session answers about it, 503 while there is none."""
+    headers = {"Authorization": f"Bearer {fleet.control_key}"}
+    url = f"{fleet.control_url}/sessions/{handle.session_id}"
+    async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as response:
+        return response.status
 
 
 async def test_what_cannot_be_sent_to_another_process_is_refused(tiny_folder: Path) -> None:
