@@ -16,10 +16,14 @@ from agentic.authoring.trying import TaskTrials, Trying, task_trials
 from agentic.sandbox.settings import SandboxSettings
 from agentic.tasks.errors import DataError
 from agentic.tasks.findings import find_problems
-from agentic.tasks.harbor_format import CONFIG, is_task
+from agentic.tasks.harbor_format import CONFIG, DOCKERFILE, is_task
 
 GRADING_SECONDS = 600.0
 """For tests whose task sets no time."""
+
+NAMED_IMAGE = (
+    "environment.docker_image lies in a registry, which sandboxes here cannot start: add environment/Dockerfile"
+)
 
 type OnTask = Callable[[int, int, str], None]
 """Called with (done, total, task's name)."""
@@ -80,6 +84,8 @@ async def check_tasks(
 async def _run(task: Path, trials: TaskTrials, broken: str | None) -> TaskReport:
     if broken is not None:
         return TaskReport(task=task.name, verdict="bad", problems=(f"the image cannot be built here: {broken}",))
+    if not (task / DOCKERFILE).is_file():
+        return TaskReport(task=task.name, verdict="unjudged", problems=(NAMED_IMAGE,))
     seconds = grading_seconds(task)
     reference, empty = await trials.reference(task, seconds), await trials.empty(task, seconds)
     problems = [

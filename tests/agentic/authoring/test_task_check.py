@@ -102,3 +102,13 @@ def test_a_place_without_tasks_is_bad(tmp_path: Path) -> None:
     code, output, _ = check(tmp_path / "nowhere", "--json")
     assert code == 78
     assert "is no folder" in json.loads(output)[0]["problems"][0]
+
+
+def test_a_task_that_only_names_an_image_cannot_be_judged_here(tmp_path: Path) -> None:
+    task = write_task(tmp_path / "named")
+    (task / "environment/Dockerfile").unlink()
+    with (task / "task.toml").open("a") as config:
+        config.write('docker_image = "python:3.12"\n')
+    code, output, _ = check(task, "--json")
+    assert code == 75
+    assert "lies in a registry" in json.loads(output)[0]["problems"][0]
