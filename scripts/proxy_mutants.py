@@ -49,7 +49,7 @@ MUTANTS = (
         'return self.path_ids(plan.anchor and self.nodes[plan.anchor].parent) + array("I", plan.context)',
     ),
     Mutant(1, "graph.py", "matched = self.nodes[anchor].end", "matched = self.nodes[anchor].end - 1"),
-    Mutant(2, "graph.py", "logprob is None or not math.isfinite(logprob)", "logprob is not None and logprob > 0"),
+    Mutant(2, "graph.py", "if not are_finite(self.logprobs):", "if not self.logprobs:"),
     Mutant(
         2,
         "generating.py",
@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant(5, "session.py", "return abandoned[0]", "return None"),
     Mutant(5, "session.py", "if arrival.idempotency_key is not None:", "if not arrival.body_digest:"),
     Mutant(6, "generating.py", "[chunk.version] * len(chunk.ids)", "[-len(self.versions)] * len(chunk.ids)"),
-    Mutant(6, "graph.py", "later < earlier for", "later == -1 for"),
+    Mutant(6, "graph.py", "map(operator.lt, self.versions[1:], self.versions)", "map((-1).__eq__, self.versions)"),
     Mutant(
         7,
         "session.py",

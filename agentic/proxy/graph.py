@@ -12,10 +12,12 @@ Invariants (numbers of docs/architecture.md):
 """
 
 import math
+import operator
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeGuard
 
 from .models import Trajectory
 
@@ -49,6 +51,11 @@ class Plan:
     """Tokens sent: the anchor's path plus `context`."""
 
 
+def are_finite(logprobs: Sequence[float | None]) -> TypeGuard[Sequence[float]]:
+    """Whether each is a number that says something."""
+    return None not in logprobs and all(map(math.isfinite, logprobs))  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """What one engine call sampled; lists are equally long."""
@@ -61,9 +68,9 @@ class Generation:
         """Why this is not a faithful capture, or None."""
         if not len(self.ids) == len(self.logprobs) == len(self.versions):
             return f"{len(self.ids)} ids, {len(self.logprobs)} logprobs and {len(self.versions)} versions"
-        if any(logprob is None or not math.isfinite(logprob) for logprob in self.logprobs):
+        if not are_finite(self.logprobs):
             return "a sampled token has no finite logprob"
-        if any(later < earlier for earlier, later in zip(self.versions, self.versions[1:], strict=False)):
+        if any(map(operator.lt, self.versions[1:], self.versions)):
             return "policy versions decrease within a generation"
         return None
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .dialects.base import CallReply, CallRequest, DeltaChunk, ReplyHead
 from .generating import Draft
+from .graph import are_finite
 from .renderers.base import Renderer, ReplyParser
 
 MISSING_LOGPROB = -9999.0
@@ -66,5 +67,7 @@ def closed_draft(ids: Sequence[int], logprobs: Sequence[float], finish: str, sto
 
 def shown_logprobs(logprobs: Sequence[float | None], count: int) -> list[float]:
     """As many numbers that JSON has as there are tokens."""
+    if len(logprobs) == count and are_finite(logprobs):
+        return list(logprobs)
     shown = [MISSING_LOGPROB if value is None or not math.isfinite(value) else value for value in logprobs[:count]]
     return shown + [MISSING_LOGPROB] * (count - len(shown))

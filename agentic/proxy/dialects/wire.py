@@ -6,6 +6,7 @@ duplicated keys the last counts. Only failures that name the field at fault leav
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -16,6 +17,8 @@ from ..errors import InvalidRequest
 
 MAX_DEPTH = 128
 """Nesting of a body: far beyond any schema of a tool, far below what templates and encoders can recurse."""
+CONTAINERS = (dict, list)
+"""What JSON nests; readers make these very types."""
 
 
 class Wire(BaseModel):
@@ -90,12 +93,13 @@ def _refuse_constant(name: str) -> Any:
 def _is_deeper(value: object, limit: int) -> bool:
     level: list[object] = [value]
     for _ in range(limit):
-        level = [inner for outer in level for inner in _inside(outer)]
+        level = [inner for outer in level for inner in _inside(outer) if type(inner) in CONTAINERS]
         if not level:
             return False
     return True
 
 
-def _inside(value: object) -> list[object]:
-    found = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [inner for inner in found if isinstance(inner, dict | list)]
+def _inside(value: object) -> Iterable[object]:
+    if type(value) is dict:
+        return value.values()
+    return value if type(value) is list else ()

@@ -124,6 +124,8 @@ def _logprobs(choice: dict[str, Any], count: int) -> tuple[float | None, ...]:
     given = (choice.get("logprobs") or {}).get("token_logprobs") or [None] * count
     if len(given) != count:
         raise EngineError(f"the engine sent {count} tokens with {len(given)} logprobs")
+    if None not in given and min(given, default=0.0) > IMPOSSIBLE_LOGPROB:
+        return tuple(map(float, given))
     return tuple(None if value is None or value <= IMPOSSIBLE_LOGPROB else float(value) for value in given)
 
 

@@ -23,23 +23,20 @@ class Detokenizer(Protocol):
         ...
 
 
-class Vocabulary:
-    """The bytes of each token of a byte-level tokenizer, looked up once."""
+class Vocabulary(dict[int, bytes]):
+    """The bytes of each token of a byte-level tokenizer, looked up once; empty for an id that does not exist."""
 
     def __init__(self, backend: Any) -> None:
+        super().__init__()
         self._backend = backend
-        self._bytes: dict[int, bytes] = {}
         self._letters = _byte_of_letter()
 
-    def bytes_of(self, token_id: int) -> bytes:
-        """Empty for an id that does not exist, as in the library."""
-        found = self._bytes.get(token_id)
-        if found is None:
-            text = self._backend.id_to_token(token_id) or ""
-            known = [self._letters.get(letter) for letter in text]
-            # Text of added tokens is written as it is, so it may hold letters that stand for no byte.
-            found = text.encode() if None in known else bytes(value for value in known if value is not None)
-            self._bytes[token_id] = found
+    def __missing__(self, token_id: int) -> bytes:
+        text = self._backend.id_to_token(token_id) or ""
+        known = [self._letters.get(letter) for letter in text]
+        # Text of added tokens is written as it is, so it may hold letters that stand for no byte.
+        found = text.encode() if None in known else bytes(value for value in known if value is not None)
+        self[token_id] = found
         return found
 
 
@@ -53,8 +50,8 @@ class ByteDetokenizer:
 
     def feed(self, ids: Sequence[int]) -> str:
         """Whole characters."""
-        bytes_of, hidden = self._vocabulary.bytes_of, self._hidden
-        return self._decoder.decode(b"".join([bytes_of(token) for token in ids if token not in hidden]))
+        vocabulary, hidden = self._vocabulary, self._hidden
+        return self._decoder.decode(b"".join([vocabulary[token] for token in ids if token not in hidden]))
 
     def finish(self) -> str:
         """U+FFFD for an unfinished character."""

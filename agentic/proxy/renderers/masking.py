@@ -36,6 +36,9 @@ class Masking:
 
     def message(self, message: Message) -> Message:
         """The message with references."""
+        texts = (message.role, message.content, message.tool_call_id, message.name, message.reasoning)
+        if not message.tool_calls and not any(text and self._is_touched(text) for text in texts):
+            return message
         calls = tuple(ToolCall(call.id, self.text(call.name), self.text(call.arguments)) for call in message.tool_calls)
         return replace(
             message,
@@ -67,6 +70,9 @@ class Masking:
         if not text.isascii() and (found := NONCHARACTERS.search(text)):
             raise InvalidRequest(f"a message holds the noncharacter U+{ord(found.group()):04X}", "messages")
         return self._pattern.sub(lambda found: f"{START}{self._ids[found.group()]}{STOP}", text)
+
+    def _is_touched(self, text: str) -> bool:
+        return not text.isascii() or self._pattern.search(text) is not None
 
     def resolved(self, text: str) -> str:
         """The text as it was."""
