@@ -21,6 +21,7 @@ from .keys import SessionKeys, kept_secret
 from .metrics import ProxyMetrics
 from .models import Paused, SealedSession, SessionHandle, SessionInfo, SessionSpec
 from .renderers.base import Renderer
+from .sampling_state import StateFile
 from .sessions import Sessions
 from .settings import ProxySettings
 from .tracing import Tracing
@@ -45,6 +46,8 @@ class Share:
     private_agent_socket: Path
     """Where other workers send what is this one's; nothing comes before the handlers there."""
     private_control_socket: Path
+    sampling_state: Path
+    """What the workers know together of pauses and versions."""
 
 
 class ProxyServer:
@@ -63,7 +66,8 @@ class ProxyServer:
         self._engine = engine
         self._renderer = renderer
         self._metrics = ProxyMetrics()
-        self._sessions = Sessions(engine, journal or _make_journal(settings), settings, self._metrics)
+        kept = None if share is None else StateFile(share.sampling_state)
+        self._sessions = Sessions(engine, journal or _make_journal(settings), settings, self._metrics, kept)
         self._gateway = Gateway(engine, renderer, self._sessions, settings, self._metrics)
         self._keys = SessionKeys(_secret(settings, share))
         self._share = share
@@ -180,6 +184,7 @@ class ProxyServer:
         limit = self._settings.max_body_bytes
         await _listen_unix(await self._runner(agent.app()), share.private_agent_socket)
         await _listen_unix(await self._runner(control.app(limit)), share.private_control_socket)
+        self._sessions.adopt_state()  # A pause that gave up waiting for this worker is known to the others.
         agents = await self._runner(agent.app([share.agent_middleware]))
         controls = await self._runner(control.app(limit, [share.control_middleware]))
         for bound in share.agent_sockets:

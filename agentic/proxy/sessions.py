@@ -24,6 +24,7 @@ from .journal import Journal
 from .live import LiveSession
 from .metrics import ProxyMetrics
 from .models import Ending, Paused, SealedSession, SessionInfo, SessionSpec, check_session_id
+from .sampling_state import SamplingState, StateFile
 from .session import Phase, Session
 from .settings import ProxySettings
 
@@ -36,8 +37,17 @@ SWEEP_SECONDS = 1.0
 class Sessions:
     """The sessions, and whether they may sample."""
 
-    def __init__(self, engine: Engine, journal: Journal, settings: ProxySettings, metrics: ProxyMetrics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        settings: ProxySettings,
+        metrics: ProxyMetrics,
+        kept: StateFile | None = None,
+    ) -> None:
+        """`kept` is what the processes of a fleet know together of pauses and versions."""
         self.gate = Gate()
+        self._kept = kept
         self._engine = engine
         self._journal = journal
         self._settings = settings
@@ -45,16 +55,30 @@ class Sessions:
         self._live: dict[str, LiveSession] = {}
         self._ended: dict[str, tuple[float, SessionInfo]] = {}
         """Expired sessions, for the list: when they ended, by the monotonic clock."""
-        self._version = 0
+        self._version: int | None = None
+        """Of the weights, once somebody said it."""
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Take up the open sessions that the journal holds, and look after them from now on."""
+        self.adopt_state()
         for session_id in await self._journal.session_ids():
             session = await self._recover(session_id)
             if session is not None and session.phase is Phase.OPEN:
                 await self._take_up(session)
         self._sweeper = asyncio.create_task(self._sweep())
+
+    def adopt_state(self) -> None:
+        """Be paused, and sample with the version, as the other processes of a fleet are and do."""
+        if self._kept is None:
+            return
+        state = self._kept.read()
+        if state.paused:
+            self.gate.close()
+            self._metrics.paused = 1
+        if state.version is not None and state.version > (-1 if self._version is None else self._version):
+            self._version = state.version
+            self._engine.use_version(state.version)
 
     async def stop(self) -> None:
         """Abort everything under way; sessions stay as they are."""
@@ -142,6 +166,7 @@ class Sessions:
         """Let nothing sample: what runs is interrupted and goes on later with the tokens so far."""
         self.gate.close()
         self._metrics.paused = 1
+        self._keep(SamplingState(paused=True, version=self._version))
         running = [running.generating for live in self._live.values() for running in live.running.values()]
         stopped = await asyncio.gather(*(generating.interrupt() for generating in running))
         self._metrics.calls_interrupted += sum(stopped)
@@ -153,10 +178,13 @@ class Sessions:
         if version is not None:
             if not 0 <= version < 2**32:
                 raise InvalidRequest(f"version: {version} cannot be recorded: use 0 to {2**32 - 1}", "version")
-            if version < self._version:
-                raise InvalidRequest(f"version: {version} is lower than {self._version}: versions never decrease")
-            if version > self._version and self.gate.is_open and any(live.running for live in self._live.values()):
+            current = self._version or 0
+            if version < current:
+                raise InvalidRequest(f"version: {version} is lower than {current}: versions never decrease")
+            if version > current and self.gate.is_open and any(live.running for live in self._live.values()):
                 raise InvalidRequest("version: generations run: pause before the weights change", "version")
+        self._keep(SamplingState(paused=False, version=self._version if version is None else version))
+        if version is not None:
             self._version = version
             self._engine.use_version(version)
         self.gate.open()
@@ -168,6 +196,10 @@ class Sessions:
         live = self._live.get(session_id)
         session = live.session if live is not None else await self._must_read_sealed(session_id)
         return session.graph.describe()
+
+    def _keep(self, state: SamplingState) -> None:
+        if self._kept is not None:
+            self._kept.write(state)
 
     def _make(self, spec: SessionSpec) -> LiveSession:
         if len(self._live) >= self._settings.max_sessions:
