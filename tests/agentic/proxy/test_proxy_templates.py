@@ -7,6 +7,7 @@ comes with a package; SmolLM2's own one is used by the end-to-end tests.
 
 import importlib.util
 import json
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -59,7 +60,9 @@ def package_folder(name: str) -> Path:
 def template_of(name: str) -> str:
     if name == "smollm2":
         return SMOLLM2_TEMPLATE
-    return (package_folder("trl") / "chat_templates" / f"{name}.jinja").read_text("utf-8")
+    path = Path(sys.prefix) / "chat-templates" / "trl" / "chat_templates" / f"{name}.jinja"
+    assert path.is_file(), f"{path} is missing: run make setup"
+    return path.read_text("utf-8")
 
 
 @cache
