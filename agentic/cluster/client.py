@@ -93,11 +93,12 @@ class KubeClient:
         token, chosen = "", selectors(labels, fields)
         while True:
             params = (*chosen, ("limit", str(self._transport.settings.page_size)), *_unless_empty("continue", token))
-            page = await self._transport.json(Call(what, "GET", path, params))
+            page = _object(await self._transport.json(Call(what, "GET", path, params)))
             items += page.get("items") or []
-            token = page["metadata"].get("continue", "")
+            metadata = page.get("metadata") or {}
+            token = metadata.get("continue", "")
             if not token:
-                return ObjectList(tuple(items), str(page["metadata"].get("resourceVersion", "")))
+                return ObjectList(tuple(items), str(metadata.get("resourceVersion", "")))
 
     async def create(
         self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
@@ -331,8 +332,11 @@ def read_event(line: bytes, what: str) -> WatchEvent:
     try:
         event = json.loads(line)
         kind, body = event["type"], event["object"]
+        code = int(body["code"]) if kind == "ERROR" else 0
+        if not code and not body["metadata"]["resourceVersion"]:
+            raise ValueError("no version")
     except (ValueError, KeyError, TypeError):
-        raise ApiUnavailableError(f"{what}: the stream broke within an event") from None
+        raise ApiUnavailableError(f"{what}: the stream broke within an event, or is none") from None
     if kind == "ERROR":
-        raise error_of(int(body.get("code", 500)), body, what)
+        raise error_of(code, body, what)
     return WatchEvent(kind, body)

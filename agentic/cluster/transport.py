@@ -22,8 +22,8 @@ from agentic.cluster.settings import KubeClientSettings
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 5.0
 USER_AGENT = "agentic-rl"
-BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError, TimeoutError)
-"""What a connection that fails on the way raises."""
+BROKEN = (aiohttp.ClientError, ConnectionError, TimeoutError)
+"""What a connection that fails on the way raises, or that leads to something which speaks no HTTP."""
 
 
 class Pace:
@@ -114,9 +114,12 @@ class Transport:
 
     async def json(self, call: Call) -> Any:
         """The answer's body. Raises an error of `agentic.cluster.errors`."""
-        return json.loads(await self.text(call) or "{}")
+        return await self._send(call, lambda text: json.loads(text or "{}"))
 
     async def text(self, call: Call) -> str:
+        return await self._send(call, str)
+
+    async def _send[T](self, call: Call, read: Callable[[str], T]) -> T:
         retries, is_refused = Retries(self.settings.retry_seconds), False
         while True:
             pause_seconds = 0.0
@@ -127,7 +130,12 @@ class Transport:
                 error: ApiError = unreachable(call.what, problem)
             else:
                 if status < 300:
-                    return text
+                    try:
+                        return read(text)
+                    except ValueError:
+                        error = ApiUnavailableError(f"{call.what}: the answer is no JSON: {one_line(text)[:200]}")
+                        await retries.pause(error)
+                        continue
                 error, pause_seconds = error_of(status, as_status(text), call.what), retry_after(headers)
                 if isinstance(error, CredentialsError) and not is_refused:
                     is_refused = True

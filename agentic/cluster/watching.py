@@ -6,20 +6,21 @@
 
 One list and one watch serve any number of waiters; a change wakes only those who wait for that object. When the stream
 ends, breaks, falls silent or has expired (410), the watcher goes on from its place or lists again, with growing pauses,
-and waiters never notice. A refusal that cannot pass (Forbidden, say) is raised to every waiter, now and later.
+and waiters never notice. A refusal (Forbidden, say) of the first list is raised to every waiter, now and later; once a
+list was given, a refusal is trouble that passes, since servers that just restarted and authorization webhooks that are
+down refuse what is allowed.
 """
 
 import asyncio
-import contextlib
 import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import MappingProxyType
 
 from agentic.cluster.api import KubeApi, WatchEvent
-from agentic.cluster.errors import WaitTimeoutError, WatchExpiredError
+from agentic.cluster.errors import ApiUnavailableError, WaitTimeoutError, WatchExpiredError
 from agentic.cluster.resources import JsonObject, Resource, name_of, uid_of, version_of
-from agentic.errors import PermanentError, TransientError
+from agentic.errors import AgenticError, PermanentError
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 10.0
 REMEMBERED_DELETIONS = 20_000
@@ -44,9 +45,9 @@ class Watcher:
         self._waiters: dict[str, set[asyncio.Event]] = {}
         self._anyone: set[asyncio.Event] = set()
         self._listed = asyncio.Event()
-        self._failure: PermanentError | None = None
+        self._failure: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
-        self.trouble: TransientError | None = None
+        self.trouble: AgenticError | None = None
         """Why the copy may lag at the moment; None while the stream is up."""
 
     @property
@@ -64,6 +65,7 @@ class Watcher:
         """Returns when the first list is in. Raises its refusal."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"watch {self._resource.plural}")
+            self._task.add_done_callback(self._ended)
         await self._listed.wait()
         self._raise_failure()
 
@@ -71,8 +73,7 @@ class Watcher:
         """May be repeated."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.gather(self._task, return_exceptions=True)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -155,11 +156,10 @@ class Watcher:
                     version, pause, self.trouble = self._take(event), FIRST_PAUSE_SECONDS, None
             except WatchExpiredError as trouble:
                 version, self.trouble = "", trouble
-            except TransientError as trouble:
+            except AgenticError as trouble:
+                if isinstance(trouble, PermanentError) and not self._listed.is_set():
+                    raise
                 self.trouble = trouble
-            except PermanentError as failure:
-                self._fail(failure)
-                return
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
@@ -172,8 +172,10 @@ class Watcher:
             fields=self._fields,
         )
 
-    def _fail(self, failure: PermanentError) -> None:
-        self._failure = failure
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Nobody waits for what nobody watches any more."""
+        closed = ApiUnavailableError(f"the watch of {self._resource.plural} was closed")
+        self._failure = closed if task.cancelled() else task.exception()
         self._listed.set()
         for name in list(self._waiters):
             self._wake(name)

@@ -12,7 +12,7 @@ from kube_api import Fault, KubeApiServer
 
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, FixedCredentials
-from agentic.cluster.errors import ForbiddenError, WaitTimeoutError
+from agentic.cluster.errors import ApiUnavailableError, ForbiddenError, WaitTimeoutError
 from agentic.cluster.resources import CONFIG_MAPS, JsonObject
 from agentic.cluster.settings import KubeClientSettings
 from agentic.cluster.watching import Watcher
@@ -107,18 +107,66 @@ async def test_a_silent_stream_is_made_anew(api: KubeClient, server: KubeApiServ
     assert sum(request.startswith("GET") for request in server.requests) >= 3
 
 
-async def test_a_lasting_refusal_reaches_those_who_wait_now_and_later(api: KubeClient, server: KubeApiServer) -> None:
-    server.watch_seconds = 0.3
-    async with Watcher(api, CONFIG_MAPS) as watcher:
-        waiting = asyncio.create_task(watcher.wait_for("c", has(1), timeout_seconds=10))
-        await asyncio.sleep(0)
-        server.faults.append(Fault(path="watch=true", status=403, times=10, message="no"))
-        for wait in (waiting, watcher.wait_for("d", has(1), timeout_seconds=10)):
-            with pytest.raises(ForbiddenError):
-                await wait
+async def test_a_refusal_of_the_first_list_reaches_those_who_wait_now_and_later(
+    api: KubeClient, server: KubeApiServer
+) -> None:
     server.faults = [Fault(status=403, times=10, message="no")]
+    watcher = Watcher(api, CONFIG_MAPS)
+    waiting = asyncio.create_task(watcher.wait_for("c", has(1), timeout_seconds=10))
     with pytest.raises(ForbiddenError):
-        await Watcher(api, CONFIG_MAPS).start()
+        await watcher.start()
+    for wait in (waiting, watcher.wait_for("d", has(1), timeout_seconds=10)):
+        with pytest.raises(ForbiddenError):
+            await wait
+    await watcher.close()
+
+
+@pytest.mark.parametrize("path", ["watch=true", "configmaps"])
+async def test_a_refusal_after_the_first_list_passes_and_is_told_meanwhile(
+    api: KubeClient, server: KubeApiServer, path: str
+) -> None:
+    server.watch_seconds = 0.2
+    async with Watcher(api, CONFIG_MAPS) as watcher:
+        fault = Fault(method="GET", path=path, status=403, times=1000, message="clusterrole not found")
+        server.faults.append(fault)
+        with pytest.raises(WaitTimeoutError, match="clusterrole not found"):
+            await watcher.wait_for("c", has(1), timeout_seconds=1)
+        fault.times = 0
+        await api.create(CONFIG_MAPS, config("c", 1))
+        await watcher.wait_for("c", has(1), timeout_seconds=5)
+        assert watcher.trouble is None
+
+
+async def test_what_no_api_server_says_ends_no_watch_in_silence() -> None:
+    answers = [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n<html></html>"]
+    answers.append(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+    asked = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answers[0])
+        answers.append(answers.pop(0))
+        writer.close()
+
+    listener = await asyncio.start_server(handle, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    settings = KubeClientSettings(retry_seconds=0.5)
+    async with listener, KubeClient(FixedCredentials(Access(address)), settings) as api:
+        for _ in answers:
+            with pytest.raises(ApiUnavailableError):
+                await api.list(CONFIG_MAPS)
+        watcher = Watcher(api, CONFIG_MAPS)
+        starting = asyncio.create_task(watcher.start())
+        await asyncio.sleep(1.5)
+        assert not starting.done()
+        assert watcher.trouble is not None
+        await watcher.close()
+        with pytest.raises(ApiUnavailableError, match="was closed"):
+            await starting
+    assert asked > 6
 
 
 async def test_a_thousand_waiters_cost_one_watch(api: KubeClient, server: KubeApiServer) -> None:
