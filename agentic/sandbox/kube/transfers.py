@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 from agentic.sandbox.base import ExecResult
 from agentic.sandbox.errors import SandboxTransferError
 from agentic.sandbox.kube.execution import ExecRequest, SandboxExec
-from agentic.sandbox.transfer import TooLargeError, pack, unpack
+from agentic.sandbox.transfer import LimitedReader, TooLargeError, pack, unpack
 
 CHUNK_BYTES = 256 * 1024
 SOCKET_BYTES = 1024 * 1024
@@ -199,7 +199,8 @@ def _pack(source: Path, name: str, end: socket.socket) -> str:
 
 def _unpack(end: socket.socket, target: Path, limit_bytes: int) -> str:
     with end, end.makefile("rb", buffering=CHUNK_BYTES) as stream:
-        digested = Digested(cast(IO[bytes], stream))
+        # The limit holds for what comes after the archive as well.
+        digested = Digested(cast(IO[bytes], LimitedReader(cast(IO[bytes], stream), limit_bytes)))
         unpack(cast(IO[bytes], _Open(digested)), target, limit_bytes)
         digested.drain()
         return digested.hexdigest()

@@ -145,6 +145,17 @@ async def test_more_than_the_limit_is_refused_while_it_streams(
         await transfers.download(pod, "/app/sparse", tmp_path / "back", limit_bytes=1_000_000)
 
 
+async def test_nothing_comes_after_the_archive_beyond_the_limit(
+    pod: PodExec, transfers: Transfers, tmp_path: Path
+) -> None:
+    await sh(pod, "mkdir -p /app/bin /app/d; echo hi > /app/d/f")
+    longer = f'#!/bin/sh\n{shutil.which("tar")} "$@"\nexec cat /dev/zero\n'
+    planted = await pod.run(ExecRequest("cat > /app/bin/tar; chmod 755 /app/bin/tar", 30.0, stdin=longer.encode()))
+    assert planted.exit_code == 0
+    with pytest.raises(TooLargeError, match="exceeds 1000000 bytes"):
+        await asyncio.wait_for(transfers.download(Swapped(pod), "/app/d", tmp_path / "x", limit_bytes=1_000_000), 20)
+
+
 async def test_what_is_not_there_says_so(pod: PodExec, transfers: Transfers, tmp_path: Path) -> None:
     with pytest.raises(SandboxTransferError, match="cannot download /app/nothing: no such file"):
         await transfers.download(pod, "/app/nothing", tmp_path / "x", limit_bytes=GIB)
