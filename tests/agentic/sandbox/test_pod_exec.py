@@ -5,6 +5,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -252,7 +253,7 @@ async def test_a_command_whose_opening_was_lost_on_the_way_runs_once(server: Kub
         KubeClient(FixedCredentials(Access(proxy.address)), QUICK) as api,
     ):
         pod = await make_pod(server, api, "p1")
-        cases: list[dict[str, object]] = [{}, {"stdin": b"input"}, {"env": {"LONG": "x" * 9000}}]
+        cases: list[dict[str, Any]] = [{}, {"stdin": b"input"}, {"env": {"LONG": "x" * 9000}}]
         for number, more in enumerate(cases):
             proxy.faults.append(Fault(path="/exec", times=2, after=True))
             counted = f"echo x >> /tmp/count{number}; sleep 0.4; cat /tmp/count{number}"
