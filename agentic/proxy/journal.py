@@ -206,7 +206,7 @@ class FileJournal:
         """Rename the session's file."""
         self._torn.pop(session_id, None)
         path = self._path(session_id)
-        return str(path.rename(_free(path.with_name(path.name + DAMAGED_SUFFIX))))
+        return str(path.rename(free_path(path.with_name(path.name + DAMAGED_SUFFIX))))
 
     def place(self, session_id: str) -> str:
         """The session's file."""
@@ -268,7 +268,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _free(path: Path) -> Path:
+def free_path(path: Path) -> Path:
+    """The path, with a number behind it if there is such a file already."""
     number, found = 1, path
     while found.exists():
         number, found = number + 1, path.with_name(f"{path.name}.{number + 1}")

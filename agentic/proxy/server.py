@@ -15,6 +15,7 @@ from aiohttp.typedefs import Middleware
 from .control import ControlPlane
 from .engines.base import Engine
 from .errors import ProxyError
+from .fleet.ownership import redistribute
 from .gateway import Gateway
 from .journal import FileJournal, Journal, NoJournal
 from .keys import SessionKeys, kept_secret
@@ -101,6 +102,8 @@ class ProxyServer:
         """Recover journalled sessions and listen; nothing if started already."""
         if self._runners:
             return
+        if self._share is None and self._settings.journal_directory is not None:
+            redistribute(self._settings.journal_directory, slots=0)
         await self._sessions.start()
         tracing = Tracing(self._settings.tracing)
         agent = AgentPlane(self._gateway, self._keys, self._renderer, self._settings, self._metrics, tracing)
