@@ -12,6 +12,7 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from .table import page
 REPLY_TOKENS = 100
 SHORT_TOKENS, LONG_TOKENS = 16_000, 64_000
 """Prompts at turn 20."""
+FULL_LOAD = Load(1000, 4, 12, 100)
 CACHE = Path.home() / ".cache" / "agentic-benchmarks"
 
 
@@ -45,33 +47,30 @@ class Benchmark:
 
     async def latency(self, prompt_tokens: int) -> None:
         """All targets on the same timetable."""
-        load = Load(300, 3, 6, 50) if self._quick else Load(1000, 11, 13, 100)
+        load = Load(300, 3, 6, 50) if self._quick else FULL_LOAD
+        slow = Load(load.sessions // 5, load.warm_seconds, load.window_seconds, load.sessions / 50)
         shape = Shape(prompt_tokens, REPLY_TOKENS)
         async with self._engine(2.0) as url:
             await self._measure("direct", targets.Direct(url), shape, load)
             await self._ours(url, shape, load, processes=1)
-            if self._peer is not None:
-                await self._measure_peer(url, shape, load)
-            if self._peer is not None and prompt_tokens == SHORT_TOKENS:
-                slow = Load(load.sessions // 5, load.warm_seconds, load.window_seconds, load.sessions / 50)
-                await self._measure_peer(url, shape, slow)
+            # The whole load is more than the peer can answer at either length, so it is shown once.
+            for peers in (load, slow) if prompt_tokens == SHORT_TOKENS else (slow,):
+                await self._measure_peer(url, shape, peers)
 
     async def durability(self) -> None:
         """Ours with every call on disk before it is answered; the other rows have it handed to the kernel."""
-        load = Load(1000, 11, 13, 100)
         async with self._engine(2.0) as url:
-            await self._ours(url, Shape(SHORT_TOKENS, REPLY_TOKENS), load, processes=1, fsync=True)
+            await self._ours(url, Shape(SHORT_TOKENS, REPLY_TOKENS), FULL_LOAD, processes=1, fsync=True)
 
     async def saturation(self) -> None:
         """As many calls as each can answer."""
         shape = Shape(SHORT_TOKENS, REPLY_TOKENS)
-        load = Load(400, 3, 4, None) if self._quick else Load(1000, 3, 9, None)
+        load = Load(400, 3, 4, None) if self._quick else Load(1000, 3, 8, None)
         async with self._engine(2.0) as url:
             for processes in (2,) if self._quick else (1, 2, 4):
                 await self._ours(url, shape, load, processes)
             for sessions in (100,) if self._quick else (100, 200):
-                if self._peer is not None:
-                    await self._measure_peer(url, shape, Load(sessions, 5, load.window_seconds, None))
+                await self._measure_peer(url, shape, Load(sessions, 5, load.window_seconds, None))
 
     async def kept(self) -> dict[str, Any]:
         """Memory of open sessions by the turn."""
@@ -89,11 +88,12 @@ class Benchmark:
         return found
 
     async def flat(self) -> list[dict[str, float]]:
-        """Memory along sessions that end; the engine does not sleep here, or it would take hours."""
+        """Memory along sessions that end; the engine does not sleep here, or it would take hours. Two processes, since
+        one would take twice the time for the same calls."""
         calls = 2_000 if self._quick else 100_000
         async with (
             self._engine(0.0) as url,
-            targets.ours(url, self._model, REPLY_TOKENS, 1, self._work / "journal") as ours,
+            targets.ours(url, self._model, REPLY_TOKENS, 2, self._work / "journal") as ours,
         ):
             return await memory.over_calls(ours, self._text, Shape(3_000, REPLY_TOKENS), calls, 16)
 
@@ -143,6 +143,13 @@ def _row(measured: Measured, load: Load) -> dict[str, Any]:
     }
 
 
+def _begins(part: str, wanted: Sequence[str]) -> bool:
+    """Whether a part is wanted; says so if it is."""
+    if part in wanted:
+        sys.stderr.write(f"{datetime.datetime.now():%H:%M:%S} {part}\n")
+    return part in wanted
+
+
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     """The whole benchmark."""
     peer = None if options.without_peer else targets.ensure_peer(CACHE)
@@ -157,18 +164,18 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             "peer": f"{targets.PEER} {targets.PEER_VERSION}",
         }
         parts = options.only or ["phases", "latency", "saturation", "durability", "kept", "flat"]
-        if "phases" in parts:
+        if _begins("phases", parts):
             result["phases"] = benchmark.phases()
-        if "latency" in parts:
-            for tokens in (SHORT_TOKENS,) if options.quick else (SHORT_TOKENS, LONG_TOKENS):
+        for tokens in (SHORT_TOKENS,) if options.quick else (SHORT_TOKENS, LONG_TOKENS):
+            if _begins("latency", parts):
                 await benchmark.latency(tokens)
-        if "saturation" in parts:
+        if _begins("saturation", parts):
             await benchmark.saturation()
-        if "durability" in parts and not options.quick:
+        if not options.quick and _begins("durability", parts):
             await benchmark.durability()
-        if "kept" in parts:
+        if _begins("kept", parts):
             result["memory_per_turn"] = await benchmark.kept()
-        if "flat" in parts:
+        if _begins("flat", parts):
             result["memory_over_calls"] = await benchmark.flat()
         result |= {"loads": benchmark.rows, "added": added(benchmark.rows), "saturation": saturation(benchmark.rows)}
         return result | {"goals": goals(result)}

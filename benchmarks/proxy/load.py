@@ -143,7 +143,8 @@ async def drive(target: Target, text: Text, shape: Shape, load: Load) -> Measure
     after, measured.seconds = _usage(target), time.perf_counter() - since
     measured.cpu_seconds = after.cpu_seconds - before.cpu_seconds
     await asyncio.wait(runs, timeout=GRACE_SECONDS if load.calls_per_second else 0.0)
-    measured.unanswered = [time.perf_counter() - due for due in pending.values() if window[0] <= due < window[1]]
+    if load.calls_per_second:  # else they are those that the end of the window found under way
+        measured.unanswered = [time.perf_counter() - due for due in pending.values() if window[0] <= due < window[1]]
     for run in runs:
         run.cancel()
     await asyncio.wait(runs)

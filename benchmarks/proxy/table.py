@@ -17,7 +17,7 @@ def page(result: dict[str, Any]) -> str:
         "## Goals",
         _table(("goal", "at", "bound", "measured", "met"), result["goals"]),
         "## Added to a direct connection",
-        "On a timetable; a call counts from when it was due. 1,000 open sessions, 200 in the peer's slow row.",
+        "On a timetable; a call counts from when it was due. 1,000 open sessions, 200 in the peer's slow rows.",
         _table(
             (
                 "target",
