@@ -46,6 +46,7 @@ LONGER = {
 
 EDGES = {
     "agentic.proxy.gateway": "a call that breaks is recorded as lost, with its traceback in the log",
+    "agentic.proxy.sessions": "the sweeper: one session's trouble is logged and must not keep all others from expiring",
 }
 """Modules that catch broadly and log, which the linter takes as it is: name → reason."""
 

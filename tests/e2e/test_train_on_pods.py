@@ -33,7 +33,7 @@ SETTINGS = (
     "rollout.deadline_seconds=240",
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.scale, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
