@@ -16,8 +16,9 @@ from pydantic import BaseModel, ValidationError
 from .errors import HttpRefused, InvalidRequest, JournalError, RequestRefused, SessionConflict, Unauthorized
 from .models import Dropped, Paused, Resume, SealedSession, SessionHandle, SessionInfo, SessionSpec
 from .openapi import Operation, make_document
+from .rim import bearer
 from .server_calls import ServerCalls
-from .web import bearer, health, json_response, refusal_of, refusal_response
+from .web import health, json_response, refusal_of, refusal_response
 
 OPEN_PATHS = frozenset(["/health", "/openapi.json"])
 

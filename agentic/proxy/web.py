@@ -27,6 +27,7 @@ from .keys import KeyClaims, SessionKeys
 from .metrics import ProxyMetrics
 from .renderers.base import Renderer
 from .reply import LiveReply
+from .rim import check_key, read_within, write_within
 from .session import Arrival
 from .settings import ProxySettings
 from .tracing import Tracing
@@ -139,18 +140,10 @@ class AgentPlane:
             await self._write(http, response.write(data))
 
     async def _write(self, http: web.Request, writing: Awaitable[None]) -> None:
-        try:
-            async with asyncio.timeout(self._settings.write_timeout_seconds):
-                await writing
-        except TimeoutError:
-            if http.transport is not None:
-                http.transport.abort()
-            raise ConnectionResetError("the client takes nothing") from None
+        await write_within(http, writing, self._settings.write_timeout_seconds)
 
     async def _session(self, http: web.Request) -> tuple[KeyClaims, Opened]:
-        claims = self._keys.check(bearer(http))
-        if http.match_info.get("session", claims.session_id) != claims.session_id:
-            raise Unauthorized("this key does not open this session: send the session's own key")
+        claims = check_key(http, self._keys)
         opened = await self._gateway.opened(claims.session_id)
         if claims != claims_of(opened):
             raise Unauthorized("this key is of an earlier session of this name: send the key of this one")
@@ -159,20 +152,10 @@ class AgentPlane:
     async def _body(self, http: web.Request, limit: int | None) -> bytes:
         if limit is not None and (http.content_length or 0) > limit:
             raise BodyTooLarge(f"the body has {http.content_length} bytes, this session takes {limit}: send less")
-        body = await self._read_whole(http)
+        body = await read_within(http, self._settings.read_timeout_seconds)
         if limit is not None and len(body) > limit:
             raise BodyTooLarge(f"the body has {len(body)} bytes, this session takes {limit}: send less")
         return body
-
-    async def _read_whole(self, http: web.Request) -> bytes:
-        seconds = self._settings.read_timeout_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                return await http.read()
-        except TimeoutError:
-            raise HttpRefused(
-                408, "request_timeout", f"the body did not come within {seconds:g} s: send it again"
-            ) from None
 
     @web.middleware
     async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -196,12 +179,6 @@ class AgentPlane:
 async def health(_http: web.Request) -> web.StreamResponse:
     """That the process answers."""
     return json_response({"status": "ok"})
-
-
-def bearer(http: web.Request) -> str:
-    """The key that a request carries, empty if none."""
-    scheme, _, key = http.headers.get("Authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else http.headers.get("x-api-key", "")
 
 
 def claims_of(opened: Opened) -> KeyClaims:

@@ -7,6 +7,8 @@ from proxy_rig import says
 
 from agentic.proxy import CallSampling, ScriptedEngine, ScriptedReply
 
+LONG_TOKENS = 20_000
+
 
 def make_engine() -> ScriptedEngine:
     """Each generation says which call it is, in chunks, and takes a moment."""
@@ -16,6 +18,11 @@ def make_engine() -> ScriptedEngine:
 def make_slow_engine() -> ScriptedEngine:
     """The same, over some seconds."""
     return ScriptedEngine(_slow)
+
+
+def make_long_engine() -> ScriptedEngine:
+    """More text than sockets hold."""
+    return ScriptedEngine(_long)
 
 
 def make_talkative_engine() -> ScriptedEngine:
@@ -36,6 +43,10 @@ def make_broken_engine() -> ScriptedEngine:
 
 def _slow(_prompt: Sequence[int], _sampling: CallSampling, request_id: str) -> ScriptedReply:
     return says(f"answer {request_id}", chunk_tokens=4, delay_seconds=0.4)
+
+
+def _long(_prompt: Sequence[int], _sampling: CallSampling, _request_id: str) -> ScriptedReply:
+    return says("x" * LONG_TOKENS, chunk_tokens=500)
 
 
 def _in_chunks(_prompt: Sequence[int], _sampling: CallSampling, request_id: str) -> ScriptedReply:

@@ -40,7 +40,8 @@ class Boot:
     agent_sockets: tuple[int, ...]
     """Descriptors of listening sockets, inherited."""
     control_sockets: tuple[int, ...]
-    wait_seconds: float
+    held: tuple[int, ...]
+    """Descriptors that are inherited for being open: the journal folder's lock, until the last worker has ended."""
     log_level: int
     """From where on the supervisor logs; so do its workers."""
     search_path: list[str] = field(default_factory=lambda: list(sys.path))

@@ -1,17 +1,18 @@
 """A request handed to the worker that owns its session, and the answer passed through as it comes.
 
-The request's body is read first, within the plane's limit, so an owner that is just being restarted can be tried
-again, for `wait_seconds`. Once the request has been sent it is never sent again: whether the owner took it up cannot be
+The request's body is read first, within the plane's limit, so an owner that is just being restarted can be tried again,
+for `owner_wait_seconds`. Once the request has been sent it is never sent again: whether the owner took it up cannot be
 known, and the client's own retry, which names itself as one, is what finds the journalled answer. A client that hangs
 up cancels the handler, which closes the connection to the owner, which is how the owner learns of it. An answer that
-breaks off is broken off towards the client too, never ended as if it were whole.
+breaks off is broken off towards the client too, never ended as if it were whole. A client that sends or takes nothing
+for too long is taken for gone, as the owner would do.
 
 The sockets lie in a folder that only this user can enter, and requests carry their keys with them: the owner checks
 them again.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from ..errors import WorkerUnavailable
+from ..rim import read_within, write_within
+from ..settings import ProxySettings
 
 type Plane = Literal["agent", "control"]
 
@@ -65,36 +68,39 @@ class Answer:
 class Peers:
     """The workers of a fleet as seen from one of them. Closed by its owner."""
 
-    def __init__(self, folder: Path, slots: int, wait_seconds: float) -> None:
+    def __init__(self, folder: Path, slots: int, settings: ProxySettings) -> None:
         self.slots = slots
         self._folder = folder
-        self._wait_seconds = wait_seconds
+        self._settings = settings
         self._clients: dict[tuple[Plane, int], aiohttp.ClientSession] = {}
 
     async def forward(self, http: web.Request, plane: Plane, slot: int) -> web.StreamResponse:
         """The owner's answer to a request, written to the client as it arrives."""
-        body = await http.read()
+        body = await self._read(http)
         async with await self._send(http, plane, slot, body) as answer:
             headers = _kept(answer.headers, ANSWER_OWN)
             if answer.content_length is not None and answer.content_length <= WHOLE_BYTES:
                 body = await _whole(answer, slot)
-                return web.Response(body=body, status=answer.status, reason=answer.reason, headers=headers)
+                whole = web.Response(body=body, status=answer.status, reason=answer.reason, headers=headers)
+                await whole.prepare(http)
+                await self._write(http, whole.write_eof())
+                return whole
             response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
             response.content_length = answer.content_length
             try:
                 await response.prepare(http)
                 async for data in answer.content.iter_any():
-                    await response.write(data)
+                    await self._write(http, response.write(data))
             except aiohttp.ClientError:
                 if http.transport is not None:
                     http.transport.abort()
                 raise ConnectionResetError(f"worker {slot} broke its answer off") from None
-            await response.write_eof()
+            await self._write(http, response.write_eof())
             return response
 
     async def ask(self, http: web.Request, plane: Plane, slot: int) -> Answer:
         """A worker's whole answer to a request."""
-        async with await self._send(http, plane, slot, await http.read()) as answer:
+        async with await self._send(http, plane, slot, await self._read(http)) as answer:
             return Answer(answer.status, answer.headers.get("Content-Type", ""), await _whole(answer, slot))
 
     async def close(self) -> None:
@@ -103,8 +109,14 @@ class Peers:
         for client in clients:
             await client.close()
 
+    async def _read(self, http: web.Request) -> bytes:
+        return await read_within(http, self._settings.read_timeout_seconds)
+
+    async def _write(self, http: web.Request, writing: Awaitable[None]) -> None:
+        await write_within(http, writing, self._settings.write_timeout_seconds)
+
     async def _send(self, http: web.Request, plane: Plane, slot: int, body: bytes) -> aiohttp.ClientResponse:
-        deadline = asyncio.get_running_loop().time() + self._wait_seconds
+        deadline = asyncio.get_running_loop().time() + self._settings.owner_wait_seconds
         client = self._client(plane, slot)
         while True:
             try:

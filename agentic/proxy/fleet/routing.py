@@ -1,8 +1,9 @@
 """What a worker does with a request before its own handlers see it: answer it, forward it, or ask all workers.
 
-The session is read from the path, from the bearer key, or, when one is opened, from the body. Nothing is verified here:
-the owner checks the key. A forwarded request arrives on a private socket, behind which there is no routing, so it
-cannot travel on.
+The session is read from the path, from the bearer key, or, when one is opened, from the body. A call of an agent is
+forwarded only with a key that opens its session, which is seen before anything of its body is read; whether the key is
+of this session of the name, and all else, the owner checks. A forwarded request arrives on a private socket, behind
+which there is no routing, so it cannot travel on.
 """
 
 import asyncio
@@ -13,12 +14,16 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from ..errors import InvalidRequest
+from ..keys import SessionKeys, session_of_key
+from ..rim import bearer, check_key
 from .forwarding import Peers, Plane
 from .merging import merge_json, merge_metrics
 from .ownership import owner_of
 
 type Merge = Callable[[list[bytes]], bytes]
 
+HEALTH = "/health"
+"""Of this process, whoever asks."""
 EVERYBODY: dict[tuple[str, str], Merge] = {
     ("GET", "/sessions"): merge_json,
     ("GET", "/metrics"): merge_metrics,
@@ -31,16 +36,19 @@ EVERYBODY: dict[tuple[str, str], Merge] = {
 class Router:
     """Routing of one worker."""
 
-    def __init__(self, peers: Peers, slot: int, session_of_key: Callable[[str], str | None]) -> None:
-        """`session_of_key` reads the session out of a bearer key without checking it."""
+    def __init__(self, peers: Peers, slot: int, keys: SessionKeys) -> None:
         self._peers = peers
         self._slot = slot
-        self._session_of_key = session_of_key
+        self._keys = keys
 
     @web.middleware
     async def agent(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """A call of an agent goes to the session's owner."""
-        session_id = request.match_info.get("session") or self._session_of_key(bearer(request))
+        if request.path == HEALTH:
+            return await handler(request)
+        session_id = request.match_info.get("session") or session_of_key(bearer(request))
+        if self._owner(session_id) != self._slot:
+            check_key(request, self._keys)
         return await self._route(request, handler, "agent", session_id)
 
     @web.middleware
@@ -57,10 +65,13 @@ class Router:
     async def _route(
         self, request: web.Request, handler: Handler, plane: Plane, session_id: str | None
     ) -> web.StreamResponse:
-        owner = self._slot if session_id is None else owner_of(session_id, self._peers.slots)
+        owner = self._owner(session_id)
         if owner == self._slot:
             return await handler(request)
         return await self._peers.forward(request, plane, owner)
+
+    def _owner(self, session_id: str | None) -> int:
+        return self._slot if session_id is None else owner_of(session_id, self._peers.slots)
 
     async def _ask_everybody(self, http: web.Request, merge: Merge) -> web.StreamResponse:
         answers = await asyncio.gather(*(self._peers.ask(http, "control", slot) for slot in range(self._peers.slots)))
@@ -68,12 +79,6 @@ class Router:
         first = next((answer for answer in answers if answer.status != 200), answers[0])
         body = first.body if first.status != 200 else merge(bodies)
         return web.Response(body=body, status=first.status, headers={"Content-Type": first.content_type})
-
-
-def bearer(http: web.Request) -> str:
-    """The key that a request carries, empty if none."""
-    scheme, _, key = http.headers.get("Authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else http.headers.get("x-api-key", "")
 
 
 def session_in(body: bytes) -> str:

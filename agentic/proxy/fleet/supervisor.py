@@ -21,6 +21,7 @@ from typing import Self
 
 from ..engines.base import Engine
 from ..errors import ProxyError
+from ..folder_lock import FolderLock
 from ..keys import SECRET_BYTES, kept_secret
 from ..options import log_level
 from ..renderers.base import Renderer
@@ -63,6 +64,7 @@ class ProxyFleet:
         self._inside: list[socket.socket] = []
         self._control: list[socket.socket] = []
         self._workers: list[_Worker] = []
+        self._lock = None if settings.journal_directory is None else FolderLock(settings.journal_directory)
         self.control_key = control_key or secrets.token_urlsafe(32)
         """Bearer token of the control plane."""
 
@@ -88,9 +90,8 @@ class ProxyFleet:
         self._folder = Path(tempfile.mkdtemp(prefix="agentic-proxy-"))
         try:
             self._bind()
-            if self._settings.journal_directory is not None:
-                redistribute(self._settings.journal_directory, self._processes)
-            self._workers = [_Worker(self._boot(slot)) for slot in range(self._processes)]
+            held = await self._take_folder()
+            self._workers = [_Worker(self._boot(slot, held)) for slot in range(self._processes)]
             await asyncio.gather(*(worker.start() for worker in self._workers))
         except OSError as error:
             await self.stop()
@@ -106,6 +107,8 @@ class ProxyFleet:
         for bound in (*self._agents, *self._inside, *self._control):
             bound.close()
         self._agents, self._inside, self._control = [], [], []
+        if self._lock is not None:
+            self._lock.release()
         if self._settings.unix_socket is not None:
             self._settings.unix_socket.unlink(missing_ok=True)
         if self._folder != Path():
@@ -119,6 +122,14 @@ class ProxyFleet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    async def _take_folder(self) -> tuple[int, ...]:
+        journal = self._settings.journal_directory
+        if self._lock is None or journal is None:
+            return ()
+        held = await self._lock.acquire()
+        redistribute(journal, self._processes)
+        return (held,)
 
     def _bind(self) -> None:
         settings, port = self._settings, self._settings.port
@@ -135,7 +146,7 @@ class ProxyFleet:
         self._secret = secrets.token_bytes(SECRET_BYTES) if journal is None else kept_secret(journal)
         return self._secret
 
-    def _boot(self, slot: int) -> Boot:
+    def _boot(self, slot: int, held: tuple[int, ...]) -> Boot:
         following = (slot + 1) % self._processes
         agents = [self._agents[number] for number in sorted({slot, following})]
         return Boot(
@@ -151,7 +162,7 @@ class ProxyFleet:
             control_url=self.control_url,
             agent_sockets=tuple(bound.fileno() for bound in (*agents, *self._inside)),
             control_sockets=tuple(bound.fileno() for bound in self._control),
-            wait_seconds=self._settings.owner_wait_seconds,
+            held=held,
             log_level=log_level(),
         )
 
@@ -225,7 +236,7 @@ class _Worker:
                 "agentic.proxy.fleet.worker",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                pass_fds=(*self._boot.agent_sockets, *self._boot.control_sockets),
+                pass_fds=(*self._boot.agent_sockets, *self._boot.control_sockets, *self._boot.held),
             )
         except OSError as error:
             raise ProxyError(f"worker {self._boot.slot} cannot be started: {error.strerror or error}") from error

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 
 from ..errors import ProxyError
-from ..keys import session_of_key
+from ..keys import SessionKeys
 from ..loop import run
 from ..options import log_to_stderr
 from ..server import ProxyServer, Share
@@ -37,7 +37,7 @@ async def work(boot: Boot, report: Report, on_end: Callable[[Callable[[], object
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     on_end(lambda: loop.call_soon_threadsafe(stopping.set))
-    peers = Peers(boot.folder, boot.slots, boot.wait_seconds)
+    peers = Peers(boot.folder, boot.slots, boot.settings)
     server = make_server(boot, peers)
     try:
         await server.start()
@@ -50,7 +50,7 @@ async def work(boot: Boot, report: Report, on_end: Callable[[Callable[[], object
 
 def make_server(boot: Boot, peers: Peers) -> ProxyServer:
     """The worker's own server, on the fleet's sockets and on its private ones."""
-    router = Router(peers, boot.slot, session_of_key)
+    router = Router(peers, boot.slot, SessionKeys(boot.secret))
     share = Share(
         agent_url=boot.agent_url,
         control_url=boot.control_url,

@@ -4,11 +4,14 @@ import asyncio
 import json
 import os
 import resource
+import select
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,9 @@ from fake_vllm import FakeVllm
 from hypothesis import given
 from hypothesis import strategies as st
 from proxy_rig import a_spec, ids_of, text_of, user
+from yarl import URL
 
-from agentic.proxy import ControlClient, Engine, ProxyError, ProxySettings, SessionHandle, make_renderer
+from agentic.proxy import ControlClient, Engine, ProxyError, ProxySettings, Sampling, SessionHandle, make_renderer
 from agentic.proxy.fleet import ProxyFleet
 from agentic.proxy.fleet.ownership import owner_of, redistribute, slot_directory
 
@@ -276,6 +280,69 @@ async def control_status(fleet: ProxyFleet, handle: SessionHandle) -> int:
     url = f"{fleet.control_url}/sessions/{handle.session_id}"
     async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as response:
         return response.status
+
+
+async def head_answered(fleet: ProxyFleet, handle: SessionHandle, key: str) -> int:
+    """The status that a request gets whose body never comes."""
+    address = URL(fleet.agent_url)
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    path, length = f"/s/{handle.session_id}/v1/chat/completions", 50 * 2**20
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nx-api-key: {key}\r\nContent-Length: {length}\r\n\r\n".encode())
+    try:
+        async with asyncio.timeout(20):
+            return int((await reader.readline()).split()[1])
+    finally:
+        writer.close()
+
+
+async def test_whoever_takes_a_call_refuses_a_wrong_key_before_its_body_and_a_body_that_does_not_come(
+    tiny_folder: Path,
+) -> None:
+    async with (
+        a_fleet(tiny_folder, 2, read_timeout_seconds=0.5) as fleet,
+        ControlClient(fleet.control_url, fleet.control_key) as control,
+    ):
+        agents = await open_agents(control, 8)
+        for agent, other in pairwise(agents):
+            good = agent.handle.api_key
+            for key in ("", "foreign", good[:-1] + ("0" if good[-1] != "0" else "1"), other.handle.api_key):
+                assert await head_answered(fleet, agent.handle, key) == 401
+        kept = [await head_answered(fleet, agent.handle, agent.handle.api_key) for agent in agents]
+    assert kept == [408] * 8
+    assert set(by_owner(agents, 2)) == {0, 1}
+
+
+def is_hung_up(client: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(client, select.POLLHUP)
+    return bool(poll.poll(0))
+
+
+@pytest.mark.parametrize("is_streamed", [True, False], ids=["streamed", "whole"])
+async def test_whoever_takes_a_call_closes_on_a_client_that_takes_nothing(
+    tiny_folder: Path, tmp_path: Path, is_streamed: bool
+) -> None:
+    tokens, path = fleet_parts.LONG_TOKENS + 1, tmp_path / "proxy.sock"
+    spec = a_spec(sampling=Sampling(temperature=1, max_tokens=tokens), max_response_tokens=tokens)
+    async with (
+        a_fleet(tiny_folder, 2, fleet_parts.make_long_engine, unix_socket=path, write_timeout_seconds=0.5) as fleet,
+        ControlClient(fleet.control_url, fleet.control_key) as control,
+    ):
+        clients = []
+        for number in range(8):
+            handle = await control.open(spec.model_copy(update={"session_id": f"rollout-{number}"}))
+            body = json.dumps({"messages": [user("hi")], "stream": is_streamed, "logprobs": True})
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {handle.api_key}\r\n"
+            clients.append(socket.socket(socket.AF_UNIX))
+            clients[-1].connect(str(path))
+            clients[-1].sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        try:
+            async with asyncio.timeout(30):
+                while not all(map(is_hung_up, clients)):
+                    await asyncio.sleep(0.05)
+        finally:
+            for client in clients:
+                client.close()
 
 
 async def test_what_cannot_be_sent_to_another_process_is_refused(tiny_folder: Path) -> None:
