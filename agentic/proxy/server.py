@@ -16,6 +16,7 @@ from .control import ControlPlane
 from .engines.base import Engine
 from .errors import ProxyError
 from .fleet.ownership import redistribute
+from .folder_lock import FolderLock
 from .gateway import Gateway
 from .journal import FileJournal, Journal, NoJournal
 from .keys import SessionKeys, kept_secret
@@ -72,6 +73,7 @@ class ProxyServer:
         self._gateway = Gateway(engine, renderer, self._sessions, settings, self._metrics)
         self._keys = SessionKeys(_secret(settings, share))
         self._share = share
+        self._lock = _make_lock(settings, share)
         self._runners: list[web.AppRunner] = []
         self._agent_port: int | None = None
         self._control_port: int | None = None
@@ -102,9 +104,7 @@ class ProxyServer:
         """Recover journalled sessions and listen; nothing if started already."""
         if self._runners:
             return
-        if self._share is None and self._settings.journal_directory is not None:
-            redistribute(self._settings.journal_directory, slots=0)
-        await self._sessions.start()
+        await self._recover()
         tracing = Tracing(self._settings.tracing)
         agent = AgentPlane(self._gateway, self._keys, self._renderer, self._settings, self._metrics, tracing)
         control = ControlPlane(self, self.control_key)
@@ -129,6 +129,8 @@ class ProxyServer:
         if self._settings.unix_socket is not None:
             self._settings.unix_socket.unlink(missing_ok=True)
         await self._engine.close()
+        if self._lock is not None:
+            self._lock.release()
 
     async def open(self, spec: SessionSpec) -> SessionHandle:
         """Open a session; an equal specification again gives the same handle, a different one SessionConflict."""
@@ -175,6 +177,17 @@ class ProxyServer:
         """What was counted since the start."""
         return self._metrics.model_copy()
 
+    async def _recover(self) -> None:
+        if self._lock is None or self._settings.journal_directory is None:
+            return await self._sessions.start()
+        await self._lock.acquire()
+        try:
+            redistribute(self._settings.journal_directory, slots=0)
+            await self._sessions.start()
+        except BaseException:
+            self._lock.release()
+            raise
+
     async def _listen_alone(self, agent: AgentPlane, control: ControlPlane) -> None:
         settings, limit = self._settings, self._settings.max_body_bytes
         agents, controls = await self._runner(agent.app()), await self._runner(control.app(limit))
@@ -218,6 +231,11 @@ def _secret(settings: ProxySettings, share: Share | None) -> bytes | None:
     if share is not None:
         return share.secret
     return None if settings.journal_directory is None else kept_secret(settings.journal_directory)
+
+
+def _make_lock(settings: ProxySettings, share: Share | None) -> FolderLock | None:
+    # A fleet's supervisor holds the lock for its workers.
+    return FolderLock(settings.journal_directory) if share is None and settings.journal_directory is not None else None
 
 
 def _make_journal(settings: ProxySettings) -> Journal:

@@ -1,5 +1,7 @@
 """One journal folder, and who works on it: a single process, fleets of any size after each other, never two at once."""
 
+import asyncio
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -7,9 +9,11 @@ import fleet_parts
 import pytest
 from proxy_rig import a_spec, running, user
 
-from agentic.proxy import ControlClient, ProxySettings, make_renderer
+from agentic.proxy import ControlClient, ProxyError, ProxyServer, ProxySettings, make_renderer
+from agentic.proxy.events import Opened
 from agentic.proxy.fleet import ProxyFleet
 from agentic.proxy.fleet.ownership import owner_of, redistribute, slot_directory
+from agentic.proxy.journal import encode_record
 
 NAMES = [f"s{number}" for number in range(6)]
 
@@ -70,3 +74,63 @@ def test_of_two_journals_of_one_name_none_is_written_over(
     assert caplog.text.count("a.journal.twin") == 5
     redistribute(tmp_path, slots)
     assert {path.read_text() for path in tmp_path.rglob("a.journal*")} == written
+
+
+SERVE = """
+import asyncio, sys
+sys.path[:0] = sys.argv[4:]
+from functools import partial
+from pathlib import Path
+import fleet_parts
+from agentic.proxy import ProxyServer, ProxySettings, make_renderer
+from agentic.proxy.fleet import ProxyFleet
+async def main():
+    make, settings = partial(make_renderer, Path(sys.argv[1])), ProxySettings(journal_directory=Path(sys.argv[2]))
+    if sys.argv[3] == "alone":
+        await ProxyServer(settings, fleet_parts.make_engine(), make()).start()
+    else:
+        await ProxyFleet(settings, fleet_parts.make_engine, make, 2).start()
+    print("up", flush=True)
+    await asyncio.sleep(120)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("first", ["alone", "fleet"])
+async def test_of_two_proxies_on_one_folder_the_second_is_refused_until_the_first_has_ended(
+    tiny_folder: Path, tmp_path: Path, first: str
+) -> None:
+    here = Path(__file__).parents[3]
+    arguments = [str(tiny_folder), str(tmp_path), first, str(here), str(here / "tests" / "doubles")]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVE, *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == b"up\n"
+        with pytest.raises(ProxyError, match=f"another proxy works on {tmp_path}"):
+            await ProxyServer(
+                ProxySettings(journal_directory=tmp_path), fleet_parts.make_engine(), make_renderer(tiny_folder)
+            ).start()
+        if first == "alone":
+            with pytest.raises(ProxyError, match=f"another proxy works on {tmp_path}"):
+                await a_fleet(tiny_folder, tmp_path).start()
+    finally:
+        process.kill()
+        await process.wait()
+    async with running(tiny_folder, journal_directory=tmp_path) as rig:  # Without its workers' end there is no start.
+        assert await rig.server.list() == []
+
+
+async def test_a_start_that_fails_and_a_stop_let_go_of_the_folder(tiny_folder: Path, tmp_path: Path) -> None:
+    newer = tmp_path / "a.journal"
+    newer.write_bytes(encode_record(Opened(spec=a_spec("a"), at=1.0, schema_version=99)))
+    for _ in range(2):
+        with pytest.raises(ProxyError, match="newer"):
+            async with running(tiny_folder, journal_directory=tmp_path):
+                pass
+    newer.unlink()
+    for _ in range(2):
+        async with running(tiny_folder, journal_directory=tmp_path):
+            pass
