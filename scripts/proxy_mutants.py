@@ -84,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(8, "session.py", "self.graph.trajectories(with_loss=complete)", "self.graph.trajectories(with_loss=True)"),
     Mutant(
-        9, "web.py", 'http.match_info.get("session", claims.session_id) != claims.session_id', "not claims.session_id"
+        9, "rim.py", 'http.match_info.get("session", claims.session_id) != claims.session_id', "not claims.session_id"
     ),
     Mutant(9, "keys.py", 'hmac.compare_digest(self._code(text).encode(), code.encode("utf-8", "replace"))', "code"),
     Mutant(10, "journal.py", "self._torn[session_id] = whole", "pass"),
