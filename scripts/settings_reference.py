@@ -47,7 +47,8 @@ def _default(key: str, field: FieldInfo, holder: BaseModel | None) -> Any:
 
 def _table(path: str, model: type[BaseModel], default: BaseModel | None) -> Iterator[str]:
     """One model's own keys, then the parts nested in it."""
-    selector = next((key for key in SELECTORS if key in model.model_fields), None)
+    given = {key for key, field in model.model_fields.items() if not field.is_required()}
+    selector = next((key for key in SELECTORS if key in given), None)
     if selector is not None:
         mark = " (default)" if default is not None else ""
         yield f"### {path}.{selector}={model.model_fields[selector].default}{mark}\n\n{_one_line(model.__doc__)}\n"

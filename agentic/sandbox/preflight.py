@@ -15,18 +15,22 @@ from agentic.sandbox.base import SandboxSpec
 from agentic.sandbox.errors import SandboxSetupError
 from agentic.sandbox.images import base_image
 from agentic.sandbox.local.cgroup import CGROUP_ROOT, OWN_CGROUPS, Limits, find_cgroups, remove_cgroups
-from agentic.sandbox.providers import make_provider, open_store
+from agentic.sandbox.providers import connect_cluster, make_provider, make_source, open_store
 from agentic.sandbox.settings import (
     MIB,
+    AgentSandbox,
     BubblewrapSandbox,
     DockerSandbox,
-    KubeSandbox,
+    KruiseSandbox,
     PodmanSandbox,
+    PodSandbox,
     SandboxSettings,
     UnsafeProcessSandbox,
 )
 
 PROBE_RUN_ID = "preflight"
+PATIENCE = 120.0
+"""Seconds for the first sandbox of a cluster, whose controller may not be there."""
 USER_NAMESPACE_SWITCHES = ("kernel/unprivileged_userns_clone", "user/max_user_namespaces")
 
 
@@ -50,8 +54,11 @@ async def preflight(
             problems = [*check_program(settings.program, settings.provider, "bubblewrap"), *check_store(store_root)]
         case UnsafeProcessSandbox():
             problems = check_store(store_root)
-        case KubeSandbox():
-            problems = []
+        case PodSandbox() | KruiseSandbox() | AgentSandbox():
+            problems = await check_kubernetes(settings)
+            settings = settings.model_copy(
+                update={"start_timeout_seconds": min(settings.start_timeout_seconds, PATIENCE)}
+            )
     return problems or await check_by_trying(settings, store_root)
 
 
@@ -100,6 +107,20 @@ def check_store(root: Path) -> list[Problem]:
     except OSError as error:
         return [Problem(f"the image store {root} cannot be written ({error.strerror}): choose another workspace")]
     return []
+
+
+async def check_kubernetes(settings: PodSandbox | KruiseSandbox | AgentSandbox) -> list[Problem]:
+    """Rights, kinds, and what the API server says to our objects."""
+    from agentic.sandbox.kube.preflight import check_cluster
+
+    try:
+        api = await connect_cluster(settings)
+    except AgenticError as error:
+        return [Problem(f"no cluster can be reached: {error}", not isinstance(error, PermanentError))]
+    try:
+        return await check_cluster(api, settings, make_source(settings, api).kinds)
+    finally:
+        await api.close()
 
 
 async def check_by_trying(settings: SandboxSettings, store_root: Path) -> list[Problem]:

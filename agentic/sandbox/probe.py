@@ -272,12 +272,21 @@ def read_arguments() -> tuple[SandboxSettings, Path | None]:
     parser.add_argument("--provider", default="bubblewrap", help="as in the setting sandbox.provider")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the provider")
     arguments = parser.parse_args()
-    fields: dict[str, Any] = {"provider": arguments.provider}
-    for word in arguments.settings:
+    return read_settings(arguments.provider, arguments.settings), arguments.store
+
+
+def read_settings(provider: str, words: Sequence[str]) -> SandboxSettings:
+    """A provider's settings from KEY=VALUE words; a key such as `pool.by` is one of a part. Raises ValidationError."""
+    fields: dict[str, Any] = {"provider": provider}
+    for word in words:
         key, _, value = word.partition("=")
-        fields[key] = yaml.safe_load(value)
+        *parts, last = key.split(".")
+        place = fields
+        for part in parts:
+            place = place.setdefault(part, {})
+        place[last] = yaml.safe_load(value)
     settings: SandboxSettings = TypeAdapter(SandboxSettings).validate_python(fields)
-    return settings, arguments.store
+    return settings
 
 
 async def main() -> int:
