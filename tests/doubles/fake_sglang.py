@@ -32,6 +32,7 @@ class FakeSglang:
         self.bodies: list[dict[str, Any]] = []
         self.aborted: list[str] = []
         self.hang_ups = 0
+        self.answers_aborts = True
         self.url = ""
 
     @asynccontextmanager
@@ -56,6 +57,8 @@ class FakeSglang:
 
     async def _abort(self, request: web.Request) -> web.Response:
         self.aborted.append((await request.json())["rid"])
+        while not self.answers_aborts:
+            await asyncio.sleep(0.1)
         return web.Response()
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:

@@ -6,6 +6,7 @@ a limit of connections nor of time, and a request costs the same however many ar
 other trouble may pass (EngineError).
 """
 
+import asyncio
 from array import array
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from ..tracing import trace_headers
 from .refusals import is_overflow, refusal_or_error
 
 CONNECT_SECONDS = 10.0
+MESSAGE_SECONDS = 2.0
 REFUSALS = (400, 422)
 
 
@@ -48,9 +50,14 @@ class EngineHttp:
             raise EngineError(f"no answer from {url}: {reason}: is the server up?") from error
 
     async def send(self, path: str, body: Mapping[str, Any]) -> None:
-        """Post where no answer is awaited but its arrival; a server that is gone needs no message."""
+        """Post where no answer is awaited but its arrival, and that not for long: a server that is gone, or hangs, must
+        hold up neither a pause nor a seal."""
+        url, data = self.base_url + path, dumps(body)
         try:
-            async with self._client().post(self.base_url + path, data=dumps(body), headers=self._sent_headers()):
+            async with (
+                asyncio.timeout(MESSAGE_SECONDS),
+                self._client().post(url, data=data, headers=self._sent_headers()),
+            ):
                 pass
         except (aiohttp.ClientError, TimeoutError, OSError):
             return

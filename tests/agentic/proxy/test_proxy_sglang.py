@@ -4,13 +4,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from fake_sglang import FakeSglang
 from fake_vllm import FakeVllm
-from proxy_rig import until
+from proxy_rig import a_spec, until, user
 
+from agentic.proxy import ProxyServer, ProxySettings, make_renderer
 from agentic.proxy.engines.base import Chunk
 from agentic.proxy.engines.kinds import find_kind, make_http_engine
 from agentic.proxy.engines.sglang_http import SglangHttpEngine
@@ -97,6 +100,25 @@ async def test_giving_a_generation_up_aborts_it_by_its_name_once() -> None:
         await engine.abort("unknown")
         await until(lambda: fake.hang_ups == 1)
         assert fake.aborted == [fake.bodies[0]["rid"]]
+
+
+async def test_a_pause_and_a_seal_do_not_wait_for_a_server_that_does_not_answer_their_abort(tiny_folder: Path) -> None:
+    async with sglang(list(range(60)), delay_seconds=0.2) as (engine, fake), aiohttp.ClientSession() as http:
+        fake.answers_aborts = False
+        server = ProxyServer(ProxySettings(), engine, make_renderer(tiny_folder))
+        await server.start()
+        handle = await server.open(a_spec())
+        headers, body = {"Authorization": f"Bearer {handle.api_key}"}, {"messages": [user("hi")]}
+        asking = asyncio.create_task(http.post(f"{handle.base_url}/chat/completions", json=body, headers=headers))
+        await until(lambda: len(fake.bodies) == 1)
+        async with asyncio.timeout(10):
+            assert (await server.pause()).interrupted == 1
+        await server.resume()
+        await until(lambda: len(fake.bodies) == 2)
+        async with asyncio.timeout(10):
+            assert (await server.seal("rollout-1")).cut == {"sealed": 1}
+        assert (await asking).status == 410
+        await server.stop()
 
 
 async def test_a_constraint_goes_in_sglang_s_words() -> None:
