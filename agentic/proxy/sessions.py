@@ -95,7 +95,8 @@ class Sessions:
             held = live.session if live is not None else await self._read_sealed(spec.session_id)
         except DamagedJournal as error:
             held = None
-            await self._set_aside(spec.session_id, error)
+            if spec.session_id not in self._live:
+                await self._set_aside(spec.session_id, error)
         live = self._live.get(spec.session_id)  # somebody else may have opened it meanwhile
         session = live.session if live is not None else held
         if session is None:
@@ -146,7 +147,9 @@ class Sessions:
         """An open session, or the refusal that says what became of it."""
         live = self._live.get(session_id)
         if live is None:
-            await self._must_read_sealed(session_id)
+            _refuse_no_name(session_id)
+            if not await self._journal.is_sealed(session_id):  # not read whole: agents go on asking after the end
+                raise UnknownSession(f"no session {session_id!r} is open here")
             raise SessionSealed(f"session {session_id} is sealed: open another one")
         return live
 
@@ -258,7 +261,8 @@ class Sessions:
 
     async def _read(self, session_id: str) -> Session | None:
         try:
-            return replay(await self._journal.read(session_id))
+            events = await self._journal.read(session_id)
+            return await asyncio.to_thread(replay, events) if events else None
         except JournalError as error:
             raise type(error)(f"{self._journal.place(session_id)}: {error}") from error
 

@@ -12,9 +12,9 @@ import pytest
 from proxy_rig import a_spec, numbered, until
 
 from agentic.proxy import FileJournal, ProxySettings, ScriptedEngine, SessionSpec
-from agentic.proxy.errors import ProxyError, UnknownSession
+from agentic.proxy.errors import ProxyError, SessionSealed, UnknownSession
 from agentic.proxy.events import Event, Overflowed, Sealed
-from agentic.proxy.journal import decode_records
+from agentic.proxy.journal import decode_records, encode_record
 from agentic.proxy.metrics import ProxyMetrics
 from agentic.proxy.sessions import Sessions
 
@@ -156,3 +156,32 @@ async def test_what_is_still_to_be_noted_when_a_session_is_dropped_is_not_writte
             await live.record(Overflowed())
         await asyncio.sleep(0.02)
     assert records(tmp_path) == {}
+
+
+async def test_what_is_asked_of_a_sealed_session_is_refused_without_reading_it(tmp_path: Path) -> None:
+    class Counting(FileJournal):
+        reads = 0
+
+        async def read(self, session_id: str) -> list[Event]:
+            self.reads += 1
+            return await super().read(session_id)
+
+    journal = Counting(tmp_path, fsync=False)
+    async with sessions_with(journal) as (sessions, _):
+        await sessions.open(a_spec("a"))
+        await sessions.seal("a")
+        journal.reads = 0
+        for call in (sessions.find, sessions.heartbeat):
+            with pytest.raises(SessionSealed):
+                await call("a")
+            with pytest.raises(UnknownSession):
+                await call("b")
+        assert journal.reads == 0
+        assert await sessions.fetch("a") == await sessions.seal("a")
+
+
+async def test_a_damaged_journal_that_two_open_at_once_is_set_aside_once(tmp_path: Path) -> None:
+    (tmp_path / "a.journal").write_bytes(encode_record(Overflowed()))
+    sessions = Sessions(ScriptedEngine(numbered), FileJournal(tmp_path, fsync=False), ProxySettings(), ProxyMetrics())
+    await asyncio.gather(*(sessions.open(a_spec("a")) for _ in range(3)))
+    assert (records(tmp_path), len(list(tmp_path.glob("a.journal*")))) == ({"a": ["opened"]}, 2)
