@@ -8,15 +8,15 @@ which there is no routing, so it cannot travel on.
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from ..errors import InvalidRequest
+from ..errors import HttpRefused, InvalidRequest, RequestRefused, WorkerUnavailable
 from ..keys import SessionKeys, session_of_key
 from ..rim import bearer, check_key
-from .forwarding import Peers, Plane
+from .forwarding import Answer, Peers, Plane
 from .merging import merge_json, merge_metrics
 from .ownership import owner_of
 
@@ -74,11 +74,38 @@ class Router:
         return self._slot if session_id is None else owner_of(session_id, self._peers.slots)
 
     async def _ask_everybody(self, http: web.Request, merge: Merge) -> web.StreamResponse:
-        answers = await asyncio.gather(*(self._peers.ask(http, "control", slot) for slot in range(self._peers.slots)))
-        bodies = [answer.body for answer in answers]
-        first = next((answer for answer in answers if answer.status != 200), answers[0])
-        body = first.body if first.status != 200 else merge(bodies)
-        return web.Response(body=body, status=first.status, headers={"Content-Type": first.content_type})
+        answers = await asyncio.gather(*(self._ask(http, slot) for slot in range(self._peers.slots)))
+        first = next((answer for answer in answers if answer.status != 200), None)
+        if first is None:
+            body = merge([answer.body for answer in answers])
+            return web.Response(body=body, headers={"Content-Type": answers[0].content_type})
+        if any(answer.status == 200 for answer in answers):
+            raise partial_refusal(first.status, answers)
+        return web.Response(body=first.body, status=first.status, headers={"Content-Type": first.content_type})
+
+    async def _ask(self, http: web.Request, slot: int) -> Answer:
+        try:
+            return await self._peers.ask(http, "control", slot)
+        except WorkerUnavailable as error:
+            body = json.dumps({"error": {"message": str(error)}}).encode()
+            return Answer(error.status, "application/json", body)
+
+
+def partial_refusal(status: int, answers: Sequence[Answer]) -> RequestRefused:
+    """What the control side is told when only some workers have done what all were asked for."""
+    reasons = [f"slot {slot}: {_reason(answer)}" for slot, answer in enumerate(answers) if answer.status != 200]
+    done = ", ".join(str(slot) for slot, answer in enumerate(answers) if answer.status == 200)
+    message = f"{'; '.join(reasons)}; done by slot {done}: ask again"
+    if any(answer.status == WorkerUnavailable.status for answer in answers):
+        return WorkerUnavailable(message)
+    return HttpRefused(status, "partly_refused", message)
+
+
+def _reason(answer: Answer) -> str:
+    try:
+        return str(json.loads(answer.body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"answered {answer.status}"
 
 
 def session_in(body: bytes) -> str:

@@ -25,6 +25,7 @@ from proxy_rig import a_spec, ids_of, text_of, user
 from yarl import URL
 
 from agentic.proxy import ControlClient, Engine, ProxyError, ProxySettings, Sampling, SessionHandle, make_renderer
+from agentic.proxy.errors import ControlError
 from agentic.proxy.fleet import ProxyFleet
 from agentic.proxy.fleet.ownership import owner_of, redistribute, slot_directory
 
@@ -186,6 +187,52 @@ async def test_the_list_the_metrics_and_a_pause_are_of_all_workers(tiny_folder: 
         await talks
         sealed = [await control.seal(agent.handle.session_id) for agent in agents]
     assert sum(one.complete for one in sealed) == 12
+
+
+async def test_a_pause_that_not_all_workers_heard_says_so_and_holds_for_the_one_that_comes_back(
+    tiny_folder: Path,
+) -> None:
+    async with (
+        a_fleet(tiny_folder, 2, owner_wait_seconds=0.0) as fleet,
+        ControlClient(fleet.control_url, fleet.control_key) as control,
+    ):
+        os.kill(fleet.pids[1], signal.SIGKILL)
+        with pytest.raises(ControlError, match=r"slot 1: .*being restarted.*; done by slot 0: ask again") as told:
+            await control.pause()
+        assert told.value.status == 503
+        async with asyncio.timeout(60):
+            while await paused_workers(control) is None:
+                await asyncio.sleep(0.1)
+        assert await paused_workers(control) == 2
+
+
+async def paused_workers(control: ControlClient) -> int | None:
+    """How many are; None while one does not answer."""
+    try:
+        return (await control.metrics()).paused
+    except ControlError:
+        return None
+
+
+async def test_a_resume_that_some_workers_refuse_says_which_have_the_new_version(tiny_folder: Path) -> None:
+    async with (
+        a_fleet(tiny_folder, 2, fleet_parts.make_slow_engine) as fleet,
+        ControlClient(fleet.control_url, fleet.control_key) as control,
+    ):
+        owners = by_owner(await open_agents(control, 8), 2)
+        talk = asyncio.create_task(owners[1][0].talk(1))
+        while (await control.metrics()).calls_running == 0:
+            await asyncio.sleep(0.02)
+        with pytest.raises(
+            ControlError, match=r"slot 1: .*pause before the weights change; done by slot 0: ask"
+        ) as told:
+            await control.resume(version=3)
+        assert told.value.status == 400
+        await control.pause()
+        await control.resume(version=3)
+        with pytest.raises(ControlError, match=r"resume: version: 2 is lower than 3: versions never decrease$"):
+            await control.resume(version=2)
+        await talk
 
 
 async def test_keys_and_sessions_outlive_the_whole_fleet_and_a_change_of_its_size(
