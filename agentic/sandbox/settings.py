@@ -164,6 +164,13 @@ class KubeSandbox(SandboxLimits):
     """Labels, each as `key=value`, of the pods that sandboxes may talk to: those that serve the proxy's agent plane."""
     proxy_port: int | None = Field(None, ge=1, le=65535)
     """The only port there; None lets sandboxes reach nothing at all."""
+    exec_server_image: str | None = None
+    """Image with the exec server (`images/exec-server`), which each sandbox gets a copy of: commands and files then go
+    straight to the pod's address and cost the API server nothing. None sends them through the API server."""
+    exec_server_port: int = Field(7070, ge=1, le=65535)
+    """Where the exec server listens; open to nobody unless `exec_server_image` is set."""
+    exec_server_clients: tuple[Label, ...] = ("ray.io/is-ray-node=yes",)
+    """Labels, each as `key=value`, of the pods that may reach it: those that trials run in."""
     lease_seconds: int = Field(5400, ge=60)
     """A sandbox ends so long after it was taken or its lease was last renewed, whatever became of us. Longer than
     `rollout.deadline_seconds`; checked at load."""

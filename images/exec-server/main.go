@@ -5,6 +5,7 @@
 //
 //	exec-server serve [-listen :7070]    process 1; serves nobody until it has a key
 //	exec-server key                      takes the key from standard input, once; run inside, by the pod's owner
+//	exec-server install PATH             copies itself there, for an init container that shares a volume
 //
 // What it promises:
 //   - without the key nobody learns or does anything; the first key stays;
@@ -43,7 +44,7 @@ func main() {
 
 func run(arguments []string) error {
 	if len(arguments) == 0 {
-		return errors.New("say `serve` or `key`")
+		return errors.New("say `serve`, `key` or `install`")
 	}
 	flags := flag.NewFlagSet(arguments[0], flag.ContinueOnError)
 	listen := flags.String("listen", ":7070", "address to serve on")
@@ -57,8 +58,10 @@ func run(arguments []string) error {
 		return serve(*listen, *socket, *report)
 	case "key":
 		return giveKey(os.Stdin, *socket)
+	case "install":
+		return install(flags.Arg(0))
 	}
-	return fmt.Errorf("%q is no command: say `serve` or `key`", arguments[0])
+	return fmt.Errorf("%q is no command: say `serve`, `key` or `install`", arguments[0])
 }
 
 func serve(address, socket string, isReported bool) error {
@@ -98,7 +101,7 @@ func giveKey(source io.Reader, socket string) error {
 	if err != nil {
 		return err
 	}
-	connection, err := net.DialTimeout("unix", socket, 5*time.Second)
+	connection, err := dial(socket)
 	if err != nil {
 		return err
 	}
@@ -114,4 +117,33 @@ func giveKey(source io.Reader, socket string) error {
 		return errors.New(string(answer))
 	}
 	return nil
+}
+
+// dial waits for a server that has just been started.
+func dial(socket string) (net.Conn, error) {
+	for until := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		connection, err := net.DialTimeout("unix", socket, 5*time.Second)
+		if err == nil || time.Now().After(until) {
+			return connection, err
+		}
+	}
+}
+
+// install copies this program, whole or not at all.
+func install(path string) error {
+	if path == "" {
+		return errors.New("say where to: `install PATH`")
+	}
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(own)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".part", content, 0o755); err != nil {
+		return err
+	}
+	return os.Rename(path+".part", path)
 }

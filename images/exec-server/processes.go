@@ -119,6 +119,9 @@ func (p *processes) spawn(spec spec, pipes *pipes) (*exit, error) {
 	if spec.Script != "" {
 		words = []string{findShell(), "-c", `s=$(cat <&3); exec 3<&-; eval "$s"`}
 	}
+	if len(words) == 0 {
+		return nil, errors.New("no command was given")
+	}
 	attributes := &syscall.ProcAttr{Dir: spec.Cwd, Env: environment, Sys: &syscall.SysProcAttr{Setsid: true}}
 	for _, file := range pipes.theirs {
 		attributes.Files = append(attributes.Files, file.Fd())

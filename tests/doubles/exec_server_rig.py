@@ -14,7 +14,8 @@ from kube_pods import BWRAP
 
 from agentic.sandbox.base import ExecResult
 from agentic.sandbox.kube.execution import ExecRequest
-from agentic.sandbox.kube.server_exec import PROGRAM, ExecServers, ServerExec
+from agentic.sandbox.kube.manifests import PROGRAM
+from agentic.sandbox.kube.server_exec import ExecServers, ServerExec
 
 ROOT = Path(__file__).parents[2]
 BINARY = ROOT / "build" / "exec-server"
@@ -58,10 +59,9 @@ class ExecServerRig:
 
     async def __aenter__(self) -> "ExecServerRig":
         binary = await asyncio.to_thread(build)
-        with_network = [word for word in BWRAP if word != "--unshare-net"]
         listen, report = "127.0.0.1:0", "-report"
         self.process = await asyncio.create_subprocess_exec(
-            *with_network,
+            *BWRAP,
             "--ro-bind",
             str(binary),
             PROGRAM,

@@ -9,20 +9,23 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import signal
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aiohttp import WSMsgType, web
 from kube_store import Change, KubeStore, Object, Refusal
 
+from agentic.sandbox.kube.manifests import PROGRAM
 from agentic.sandbox.kube.wrapper import END_ALL
 
 CHUNK_BYTES = 256 * 1024
 BWRAP = ["bwrap", "--die-with-parent", "--as-pid-1"]
-BWRAP += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net"]
+BWRAP += ["--unshare-pid", "--unshare-ipc", "--unshare-uts"]
 BWRAP += ["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc"]
 BWRAP += [word for name in ("bin", "lib", "lib64", "sbin") for word in ("--symlink", f"usr/{name}", f"/{name}")]
 BWRAP += ["--dir", "/app", "--dir", "/root", "--dir", "/tmp", "--chmod", "1777", "/tmp"]
@@ -51,6 +54,8 @@ class PodRuntime:
     """Without, commands are bare processes of this machine: for benchmarks, which know what they run."""
     idle_seconds: float = 3600.0
     """A stream without traffic for so long is cut, as load balancers do."""
+    exec_server: Path | None = None
+    """Runs as process 1 where a pod's command asks for it, with the network of this machine."""
     logs: dict[str, str] = field(default_factory=dict)
     running: dict[str, Pod] = field(default_factory=dict)
     """By uid."""
@@ -109,12 +114,21 @@ class PodRuntime:
         """Started at its first command: most pods of a test never run one."""
         if uid not in self.running:
             if uid not in self._starting:
-                self._starting[uid] = asyncio.create_task(start())
+                self._starting[uid] = asyncio.create_task(start(*self._process_one(uid)))
             pod = await asyncio.shield(self._starting[uid])
             if uid not in self._starting:
                 raise Refusal(404, "NotFound", "the pod was removed while it started")
             self.running[uid] = pod
         return self.running[uid]
+
+    def _process_one(self, uid: str) -> tuple[list[str], str]:
+        """More words for bubblewrap, and what to run."""
+        bodies = self._store.objects.values() if self._store is not None else ()
+        body = next((body for body in bodies if body["metadata"]["uid"] == uid), {})
+        command = body.get("spec", {}).get("containers", [{}])[0].get("command", [])
+        if self.exec_server is None or command[:1] != [PROGRAM]:
+            return ["--unshare-net"], PROCESS_ONE
+        return ["--ro-bind", str(self.exec_server), PROGRAM], f"echo ready; exec {shlex.join(command)}"
 
     def drop_streams(self) -> None:
         """Break all streams, as a load balancer that is restarted; commands go on."""
@@ -175,10 +189,10 @@ class PodRuntime:
         return socket
 
 
-async def start() -> Pod:
-    """A pod without a network, whose first process does nothing."""
+async def start(more: list[str], process_one: str) -> Pod:
+    """A pod; most have no network and a first process that does nothing."""
     ours, theirs = os.pipe()
-    words = [*BWRAP, "--info-fd", str(theirs), "/bin/sh", "-c", PROCESS_ONE]
+    words = [*BWRAP, *more, "--info-fd", str(theirs), "/bin/sh", "-c", process_one]
     if os.geteuid() != 0:
         words[1:1] = ["--unshare-user", "--uid", "0", "--gid", "0"]
     bwrap = await asyncio.create_subprocess_exec(

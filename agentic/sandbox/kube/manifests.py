@@ -2,10 +2,11 @@
 
 Owned here: the isolation of a sandbox's pod. No service-account token, no service links, seccomp's default profile, no
 privilege escalation, no capability, never privileged, limits on memory, CPU and disk, an end after its lease, and a
-NetworkPolicy that lets it reach the proxy's port alone, or nothing. What a task may loosen is in the settings, and
-listed there; the rest cannot be loosened. Nothing here talks to a server.
+NetworkPolicy that lets it reach the proxy's port alone, or nothing, and lets nobody in but the trainer to an exec
+server's port. What a task may loosen is in the settings, and listed there; the rest cannot be loosened. Nothing here talks to a server.
 """
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,9 @@ IDLE = (
     "trap '' CHLD; exec sleep 2147483647"
 )
 """Process 1 of a sandbox: one process that never does anything, and that makes the kernel clear up orphans."""
+
+PROGRAM, INSTALL_PATH = "/agentic/exec-server", "/install"
+"""Where sandboxes and its image have the exec server, and where it is copied to from the second."""
 
 GRACE_SECONDS = 1
 """Between the request to end and the kill. Nothing in a sandbox has anything to save."""
@@ -132,7 +136,26 @@ def sandbox_pod_spec(
     }
     if lease_seconds is not None:
         spec["activeDeadlineSeconds"] = lease_seconds
+    if settings.exec_server_image is not None:
+        _add_exec_server(spec, settings, settings.exec_server_image)
     return spec
+
+
+def _add_exec_server(spec: JsonObject, settings: KubeSandbox, image: str) -> None:
+    """The server as process 1, copied from an image of its own, so that tasks' images need nothing."""
+    volume, (container,) = "exec-server", spec["containers"]
+    installing = _sandbox_container(settings, image, Resources(32, 0.05))
+    spec["initContainers"] = [
+        {
+            **installing,
+            "name": volume,
+            "command": [PROGRAM, "install", f"{INSTALL_PATH}/{posixpath.basename(PROGRAM)}"],
+            "volumeMounts": [{"name": volume, "mountPath": INSTALL_PATH}],
+        }
+    ]
+    spec["volumes"].append({"name": volume, "emptyDir": {"sizeLimit": "32Mi"}})
+    container["command"] = [PROGRAM, "serve", "-listen", f":{settings.exec_server_port}"]
+    container["volumeMounts"].append({"name": volume, "mountPath": posixpath.dirname(PROGRAM), "readOnly": True})
 
 
 def _sandbox_container(settings: KubeSandbox, image: str, resources: Resources) -> JsonObject:
@@ -198,8 +221,16 @@ def sandbox_pod(
 
 
 def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonObject) -> JsonObject:
-    """No way in, and out to the proxy's port alone; to nothing when there is no port. Of one owner, as its sandboxes
-    are, so that nobody's end opens another's."""
+    """No way in, but for the trainer to an exec server, and out to the proxy's port alone; to nothing when there is no
+    port. Of one owner, as its sandboxes are, so that nobody's end opens another's."""
+    ingress: list[JsonObject] = []
+    if settings.exec_server_image is not None:
+        ingress.append(
+            {
+                "from": [{"podSelector": {"matchLabels": label_map(settings.exec_server_clients)}}],
+                "ports": [{"protocol": "TCP", "port": settings.exec_server_port}],
+            }
+        )
     egress: list[JsonObject] = []
     if settings.proxy_port is not None:
         egress.append(
@@ -211,7 +242,7 @@ def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonOb
     spec: JsonObject = {
         "podSelector": {"matchLabels": {OWNER_LABEL: owner}},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [],
+        "ingress": ingress,
         "egress": egress,
     }
     head = NETWORK_POLICIES.head(owner, labels=run_labels(run_id, owner), ownerReferences=owned_by(lease))
@@ -226,7 +257,7 @@ def prefetch_set(
     name = object_name("prefetch", owner, *images)
     selected = {**labels, "agentic-rl/prefetch": name}
     resources = Resources(32, 0.05)
-    spec = sandbox_pod_spec(settings, settings.base_image, resources)
+    spec = sandbox_pod_spec(settings.model_copy(update={"exec_server_image": None}), settings.base_image, resources)
     spec.pop("topologySpreadConstraints")
     spec["restartPolicy"] = "Always"
     spec["initContainers"] = [

@@ -39,7 +39,7 @@ HARMLESS_OF_POD = frozenset(
 
 HARMLESS_OF_CONTAINER = frozenset({"image", "imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"})
 
-BY_PARTS = frozenset({"containers", "volumes", "securityContext", "activeDeadlineSeconds"})
+BY_PARTS = frozenset({"containers", "initContainers", "volumes", "securityContext", "activeDeadlineSeconds"})
 CONTAINER_BY_PARTS = frozenset({"securityContext", "resources", "volumeMounts"})
 """Fields that are compared in their own way."""
 
@@ -68,6 +68,7 @@ def find_weakened(wanted: JsonObject, got: JsonObject) -> list[str]:
         *_of_context("the pod's ", wanted.get("securityContext", {}), got.get("securityContext") or {}),
         *_of_volumes(wanted.get("volumes", []), got.get("volumes") or []),
         *_of_containers(wanted["containers"], got.get("containers") or []),
+        *_of_containers(wanted.get("initContainers", []), got.get("initContainers") or []),
     ]
 
 

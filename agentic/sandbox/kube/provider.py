@@ -26,6 +26,7 @@ from agentic.sandbox.kube.owner import Owner
 from agentic.sandbox.kube.pacing import Gate
 from agentic.sandbox.kube.pod_exec import PodExec, PodTarget
 from agentic.sandbox.kube.sandbox import RemoteSandbox
+from agentic.sandbox.kube.server_exec import ExecServers, address_of
 from agentic.sandbox.kube.source import Order, Source, Taken
 from agentic.sandbox.kube.sweeping import sweep_run
 from agentic.sandbox.kube.transfers import Transfers
@@ -62,6 +63,7 @@ class KubeProvider:
         self._in_use: dict[str, InUse] = {}
         self._gate = Gate(settings)
         self._transfers = Transfers()
+        self._servers = ExecServers()
         self._setup = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
 
@@ -117,7 +119,7 @@ class KubeProvider:
             taken = await source.take(order)
         pod = order.owner.pods.objects.get(taken.pod, {})
         self._gate.see_nodes([str(pod.get("spec", {}).get("nodeName", ""))])
-        channel = self._channel(api, taken)
+        channel = await self._channel(api, order, taken)
         sandbox = RemoteSandbox(
             spec,
             order.name,
@@ -135,8 +137,15 @@ class KubeProvider:
         self._in_use[order.name] = InUse(order, taken, sandbox)
         return sandbox
 
-    def _channel(self, api: KubeApi, taken: Taken) -> SandboxExec:
-        return PodExec(api, PodTarget(taken.pod, CONTAINER))
+    async def _channel(self, api: KubeApi, order: Order, taken: Taken) -> SandboxExec:
+        through = PodExec(api, PodTarget(taken.pod, CONTAINER))
+        if self.settings.exec_server_image is None:
+            return through
+        try:
+            address = address_of(order.owner.pods.objects.get(taken.pod, {}))
+            return await self._servers.connect(order.name, address, through, port=self.settings.exec_server_port)
+        finally:
+            await through.close()
 
     async def _give_back(self, name: str, order: Order | None) -> None:
         """May be repeated. What the API server does not take now is left to the lease, and said."""
@@ -198,6 +207,7 @@ class KubeProvider:
                 log.warning("something of run %s is left to its lease: %s", ", ".join(self._owners), error)
         self._owners.clear()
         self._transfers.close()
+        await self._servers.close()
         if self._api is not None:
             await self._api.close()
             self._api = self._source = None

@@ -14,7 +14,7 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +23,9 @@ import aiohttp
 from agentic.sandbox.base import ExecResult
 from agentic.sandbox.errors import SandboxLostError, SandboxStartError
 from agentic.sandbox.kube.execution import ExecRequest, SandboxExec
+from agentic.sandbox.kube.manifests import PROGRAM
 from agentic.sandbox.local.spawner.output import Capture
 
-PROGRAM = "/agentic/exec-server"
-"""Where images have it."""
 PORT = 7070
 INSTANCE = "X-Exec-Server"
 OUT, ERR, END, ALIVE, FED = 1, 2, 3, 4, 5
@@ -78,6 +77,14 @@ class ExecServers:
         """May be repeated."""
         if self._session is not None:
             await self._session.close()
+
+
+def address_of(pod: Mapping[str, Any]) -> str:
+    """A pod's address as a part of a URL. Raises SandboxStartError."""
+    address = str(pod.get("status", {}).get("podIP", ""))
+    if not address:
+        raise SandboxStartError("a sandbox's pod has no address for its exec server to be reached at")
+    return f"[{address}]" if ":" in address else address
 
 
 def _small_socket(address: Any) -> socket.socket:
@@ -252,7 +259,7 @@ def body_of(following: Following) -> bytes | AsyncIterator[bytes]:
     spec = {
         "mark": following.id,
         "words": [] if is_line else list(request.command),
-        "script": request.command if is_line else "",
+        "script": (request.command or ":") if is_line else "",
         "cwd": request.cwd,
         "env": dict(request.env),
         "user": request.user or "",

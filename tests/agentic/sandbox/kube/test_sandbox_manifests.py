@@ -174,7 +174,7 @@ MUTATIONS: dict[str, tuple[Any, str]] = {
     "environment": (lambda spec: spec["containers"][0].update(env=[{"name": "K"}]), "the container's env was set"),
     "command": (lambda spec: spec["containers"][0].update(args=["x"]), "the container's args was set"),
     "hook": (lambda spec: spec["containers"][0].update(lifecycle={"a": 1}), "the container's lifecycle was set"),
-    "init container": (lambda spec: spec.update(initContainers=[{"name": "i"}]), "initContainers was set"),
+    "init container": (lambda spec: spec.update(initContainers=[{"name": "i"}]), "container i was added"),
     "claim": (
         lambda spec: spec["volumes"].append({"name": "x", "persistentVolumeClaim": {"claimName": "a"}}),
         "volume x was added",
