@@ -8,17 +8,21 @@ waits for it has gone, it is stopped after a grace in which a retry may join it.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .conversation import KnownConversations, Message
 from .errors import GenerationFailed, JournalError, SessionSealed, UnknownSession
-from .events import Event, Opened
+from .events import Delivered, Event, Opened
 from .generating import Cut, Generating
 from .journal import Journal
 from .models import Ending
 from .session import Call, CallState, Phase, Session
+
+TAKING_SECONDS = 2.0
+"""How long sealing waits for clients to take the replies that they are being sent."""
 
 
 @dataclass(slots=True)
@@ -55,6 +59,8 @@ class LiveSession:
         self._opening: asyncio.Task[None] | None = None
         self._owed: list[Event] = []
         self._is_dropped = False
+        self._left = asyncio.Event()
+        """Set when a client waits no more."""
 
     async def open(self, event: Opened) -> None:
         """Write the first record; everybody who opens the session waits for it."""
@@ -92,6 +98,21 @@ class LiveSession:
         if pending:
             await asyncio.wait(pending)
 
+    async def end_deliveries(self) -> None:
+        """Give clients that are being sent a reply a moment to take it; who has not by then never received it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TAKING_SECONDS):
+                while self._being_sent():
+                    self._left.clear()
+                    await self._left.wait()
+        for call in self._being_sent():
+            await self.record(Delivered(call=call.number, delivered=False))
+        if self._chores:
+            await asyncio.wait(self._chores)
+
+    def _being_sent(self) -> list[Call]:
+        return [c for c in self.session.calls.values() if c.waiting and c.delivered and not c.received]
+
     def join(self, call: Call) -> None:
         """A client waits for the call."""
         call.waiting += 1
@@ -103,6 +124,7 @@ class LiveSession:
     def leave(self, call: Call, grace_seconds: float) -> None:
         """A client waits no more; the last one to leave a running call starts its grace."""
         call.waiting -= 1
+        self._left.set()
         running = self.running.get(call.number)
         if call.waiting or running is None or call.state is not CallState.RUNNING:
             return

@@ -118,6 +118,7 @@ class Sessions:
         async with live.seal_lock:
             if live.session.phase is Phase.OPEN:
                 await live.end_generations(_sealed_cut(live))
+                await live.end_deliveries()
                 await live.seal(time.time(), ending)
                 self._count_sealed(live)
         result = live.session.result()
