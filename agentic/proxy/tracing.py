@@ -30,7 +30,9 @@ class Tracing:
     @contextmanager
     def request(self, name: str, session_id: str, headers: Mapping[str, str]) -> Iterator[None]:
         """What happens within belongs to the trace that the headers name."""
-        carried = {header: headers[header] for header in HEADERS if header in headers}
+        carried = {
+            header: headers[header] for header in HEADERS if headers.get(header, "").isascii() and header in headers
+        }
         if self._tracer is None:
             if not carried:
                 yield

@@ -20,7 +20,15 @@ from aiohttp.typedefs import Handler, Middleware
 from .dialects import Dialect, make_dialects
 from .dialects.base import CallRequest
 from .dialects.wire import write_json
-from .errors import BodyTooLarge, HttpRefused, InternalFailure, RequestRefused, Unauthorized, WorkerUnavailable
+from .errors import (
+    BodyTooLarge,
+    HttpRefused,
+    InternalFailure,
+    InvalidRequest,
+    RequestRefused,
+    Unauthorized,
+    WorkerUnavailable,
+)
 from .events import Opened
 from .gateway import Gateway
 from .keys import KeyClaims, SessionKeys
@@ -34,8 +42,12 @@ from .tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
+BEGUN = web.RequestKey("begun", bool)
+"""Of a request: its answer has a status already, so another can no longer be given."""
 LARGE_BODY_BYTES = 1 << 20
 """From here on a body is read into objects, and hashed, off the event loop."""
+COUNT_DIGITS = 9
+"""A count of retries with more is none."""
 STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -121,6 +133,7 @@ class AgentPlane:
     ) -> web.StreamResponse:
         await reply.begun()  # until here a failure can still have a status of its own
         response = web.StreamResponse(headers=STREAM_HEADERS)
+        http[BEGUN] = True
         await response.prepare(http)
         writer = dialect.writer(request, reply.head, self._renderer.token_text)
         try:
@@ -164,10 +177,13 @@ class AgentPlane:
             return await handler(request)
         except ConnectionError:
             logger.info("session %s: its client is gone", request.match_info.get("session", "-"))
-            return web.Response(status=499)  # nobody gets it; raising would be logged as our failure
+            return broken_off(request)
         except Exception as error:  # noqa: BLE001 - an agent gets an answer whatever broke; it is logged
             self._metrics.requests_refused += 1
-            return refusal_response(refusal_of(error, request), self._dialect_of(request).error_body)
+            refusal = refusal_of(error, request)
+            if request.get(BEGUN):
+                return broken_off(request)
+            return refusal_response(refusal, self._dialect_of(request).error_body)
 
     def _dialect_of(self, http: web.Request) -> Dialect[Any]:
         for dialect in self._dialects:
@@ -190,18 +206,28 @@ def claims_of(opened: Opened) -> KeyClaims:
 def arrival(http: web.Request, dialect: str, body: bytes) -> Arrival:
     """What says whether the request is a retry."""
     count = http.headers.get("x-stainless-retry-count", "")
+    key = http.headers.get("Idempotency-Key") or None
+    if key is not None and not key.isascii():
+        raise InvalidRequest("Idempotency-Key: has a byte that is not ASCII: send printable ASCII")
     digest = hashlib.sha256(dialect.encode() + b"\n")
     digest.update(body)
     return Arrival(
         body_digest=digest.hexdigest(),
-        idempotency_key=http.headers.get("Idempotency-Key") or None,
-        retry_count=int(count) if count.isascii() and count.isdigit() else 0,
+        idempotency_key=key,
+        retry_count=int(count) if count.isascii() and count.isdigit() and len(count) <= COUNT_DIGITS else 0,
     )
 
 
 def json_response(value: Any, status: int = 200) -> web.Response:
     """A value as JSON."""
     return web.Response(body=write_json(value).encode(), status=status, content_type="application/json")
+
+
+def broken_off(http: web.Request) -> web.Response:
+    """Ends the connection; nobody gets the response, but raising would be logged as our failure."""
+    if http.transport is not None:
+        http.transport.abort()
+    return web.Response(status=499)
 
 
 def refusal_of(error: Exception, http: web.Request) -> RequestRefused:
