@@ -1,4 +1,4 @@
-"""Engines: scripted, vLLM over HTTP, verl's client. The last two import what they need when built."""
+"""Engines: scripted, vLLM and SGLang over HTTP, verl's client. All but the first are imported where they are used."""
 
 from .base import Chunk, Engine, Finish, session_of
 from .scripted import ScriptedEngine, ScriptedReply
