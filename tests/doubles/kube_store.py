@@ -59,6 +59,8 @@ class KubeStore:
     """Group and plural → most objects per namespace."""
     admit: list[Callable[[str, str, Object], Object]] = field(default_factory=list)
     """Called with verb, kind and object before it is stored; may change it or raise a Refusal."""
+    clock_lag_seconds: float = 0.0
+    """How far the server's clock is from everybody else's."""
     observers: list[Callable[[Change], None]] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -85,7 +87,9 @@ class KubeStore:
         body = self._admitted("create", plural, body)
         metadata = body.setdefault("metadata", {})
         metadata |= {"name": name, "uid": str(uuid.uuid4()), "generation": 1}
-        metadata["creationTimestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        metadata["creationTimestamp"] = time.strftime(
+            "%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + self.clock_lag_seconds)
+        )
         metadata |= {"namespace": namespace} if namespace else {}
         return body if dry_run else self._write("ADDED", key, body)
 

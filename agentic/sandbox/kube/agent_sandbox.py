@@ -15,13 +15,14 @@ from agentic.cluster.resources import JsonObject, Resource, name_of
 from agentic.cluster.watching import Watcher
 from agentic.sandbox.errors import SandboxStartError
 from agentic.sandbox.kube.claims import ClaimState, ClaimVerdict, is_controlled_by, is_pool_missing, judge_agent_claim
+from agentic.sandbox.kube.ending import to_its_end
 from agentic.sandbox.kube.kruise import image_name
 from agentic.sandbox.kube.leases import Lease, rfc3339, take_lease
 from agentic.sandbox.kube.manifests import ROLE_SANDBOX, owned_by, run_labels, sandbox_pod_spec
 from agentic.sandbox.kube.mutations import require_isolated
 from agentic.sandbox.kube.names import ROLE_LABEL, SANDBOX_LABEL, selector
 from agentic.sandbox.kube.pools import Pool, PoolKey, Pools
-from agentic.sandbox.kube.source import Made, Order, Taken, to_its_end
+from agentic.sandbox.kube.source import Made, Order, Taken
 from agentic.sandbox.kube.starting import PodStart
 from agentic.sandbox.settings import AgentSandbox
 
@@ -95,7 +96,7 @@ class AgentSandboxSource:
             claim = await to_its_end(self._create(order, pool, now))
             sandbox = await self._await_sandbox(order, claim, pool)
             pod_name = sandbox["metadata"].get("annotations", {}).get(POD_NAME_ANNOTATION) or name_of(sandbox)
-            pod = await PodStart(self._api, order.owner.pods, self._settings, pod_name, is_known=False).wait()
+            pod = await PodStart(self._api, order, self._settings, pod_name, is_known=False).wait()
             require_isolated(order.name, sandbox_pod_spec(self._settings, order.image, order.resources), pod["spec"])
             is_taken = True
             return Taken(pod_name, take_lease(self._settings.lease_seconds, now))

@@ -24,6 +24,7 @@ from agentic.sandbox.kube.claims import (
     judge_kruise_claim,
     only_claimed,
 )
+from agentic.sandbox.kube.ending import to_its_end
 from agentic.sandbox.kube.leases import Lease, rfc3339, take_lease
 from agentic.sandbox.kube.manifests import (
     ROLE_SANDBOX,
@@ -34,7 +35,7 @@ from agentic.sandbox.kube.manifests import (
 from agentic.sandbox.kube.mutations import require_isolated
 from agentic.sandbox.kube.names import CONTAINER, ROLE_LABEL, SANDBOX_LABEL, selector
 from agentic.sandbox.kube.pools import Pool, PoolKey, Pools
-from agentic.sandbox.kube.source import Made, Order, Taken, to_its_end
+from agentic.sandbox.kube.source import Made, Order, Taken
 from agentic.sandbox.kube.starting import PodStart
 from agentic.sandbox.settings import KruiseSandbox
 
@@ -185,7 +186,7 @@ class KruiseSource:
         verdict = judge_in_place_update(sandbox, order.image)
         if verdict.state is ClaimState.FAILED:
             raise SandboxStartError(f"sandbox {order.name} was not started: {verdict.reason}")
-        start = PodStart(self._api, order.owner.pods, self._settings, name_of(sandbox), is_known=False)
+        start = PodStart(self._api, order, self._settings, name_of(sandbox), is_known=False)
         pod = await start.wait(lambda pod: has_image(pod, order.image))
         require_isolated(order.name, sandbox_pod_spec(self._settings, order.image, order.resources), pod["spec"])
         return pod

@@ -6,7 +6,6 @@ it at once. A lease that vanished under us is made anew, and what had belonged t
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -15,10 +14,11 @@ import uuid
 from pathlib import Path
 
 from agentic.cluster.api import KubeApi
-from agentic.cluster.errors import NotFoundError
+from agentic.cluster.errors import NotFoundError, WaitTimeoutError
 from agentic.cluster.resources import JOBS, NETWORK_POLICIES, PODS, JsonObject
 from agentic.cluster.watching import Watcher
 from agentic.errors import AgenticError
+from agentic.sandbox.kube.ending import each, to_its_end
 from agentic.sandbox.kube.leases import deadline_seconds, is_owner_dead, parse_time
 from agentic.sandbox.kube.manifests import HEARTBEAT, HOLDER, lease_job, network_policy
 from agentic.sandbox.kube.names import object_name, selector
@@ -26,6 +26,10 @@ from agentic.sandbox.local.state import ProcessIdentity, identify, own_identity
 from agentic.sandbox.settings import KubeSandbox
 
 log = logging.getLogger(__name__)
+
+
+POLICY_SECONDS = 15.0
+"""How long the network policy waits for the pods that it closes in; the lease takes what is left."""
 
 
 class Owner:
@@ -37,6 +41,8 @@ class Owner:
         self.pods = Watcher(api, PODS, labels=selector(owner=self.name))
         self._api, self._settings = api, settings
         self._lease: JsonObject = {}
+        self._made_at = time.monotonic()
+        self._clock_lag = 0.0
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -45,14 +51,27 @@ class Owner:
 
     async def start(self) -> None:
         """Make lease and policy before any sandbox, and begin to renew and to watch."""
-        self._lease = await self._make_lease()
-        await self._api.apply(NETWORK_POLICIES, self._policy())
-        await self.pods.start()
+        await self._make()
+        try:
+            async with asyncio.timeout(self._settings.start_timeout_seconds):
+                await self.pods.start()
+        except TimeoutError:
+            raise WaitTimeoutError(f"the pods of run {self.run_id} cannot be watched: {self.pods.trouble}") from None
         self._task = asyncio.create_task(self._renew_for_ever(), name=f"renew {self.name}")
 
-    async def _make_lease(self) -> JsonObject:
+    async def _make(self) -> None:
+        await to_its_end(self._make_lease())
+        await to_its_end(self._api.apply(NETWORK_POLICIES, self._policy()))
+        if abs(self._clock_lag) > self._settings.renew_seconds:
+            await self.renew()
+
+    async def _make_lease(self) -> None:
+        """Its time is counted by our own clock from before it began, and told by the API server's."""
+        made_at = time.monotonic()
         job = lease_job(self._settings, self.run_id, self.name, describe_holder(), time.time())
-        return await self._api.create(JOBS, job)
+        self._lease = await self._api.create(JOBS, job)
+        self._made_at = made_at
+        self._clock_lag = server_time(self._lease) - time.time()
 
     def _policy(self) -> JsonObject:
         return network_policy(self._settings, self.run_id, self.name, self._lease)
@@ -67,29 +86,31 @@ class Owner:
 
     async def renew(self) -> None:
         """Push the lease's end on."""
-        now = time.time()
-        started = parse_time(self._lease.get("status", {}).get("startTime"))
-        started = started or parse_time(self._lease["metadata"].get("creationTimestamp")) or now
+        lasts = deadline_seconds(self._made_at, time.monotonic(), self._settings.lease_seconds)
         patch = {
-            "metadata": {"annotations": {HEARTBEAT: f"{now:.3f}"}},
-            "spec": {"activeDeadlineSeconds": deadline_seconds(started, now, self._settings.lease_seconds)},
+            "metadata": {"annotations": {HEARTBEAT: f"{time.time() + self._clock_lag:.3f}"}},
+            "spec": {"activeDeadlineSeconds": lasts},
         }
         try:
             self._lease = await self._api.patch(JOBS, self.name, patch)
         except NotFoundError:
             log.warning("the lease of run %s is gone, and its sandboxes with it: it is made anew", self.run_id)
-            self._lease = await self._make_lease()
-            await self._api.apply(NETWORK_POLICIES, self._policy())
+            await self._make()
 
     async def close(self) -> None:
-        """End the lease, and with it whatever still belongs to it."""
+        """End the lease, and with it whatever still belongs to it. May be repeated."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        await self.pods.close()
-        await self._api.delete(NETWORK_POLICIES, self.name)
-        await self._api.delete(JOBS, self.name)
+            await asyncio.wait([self._task])
+        await each([(f"run {self.run_id} ends before its pods", self._until_empty())])
+        left = f"something of run {self.run_id} is left to its lease"
+        await each([("a watch", self.pods.close()), (left, self._api.delete(NETWORK_POLICIES, self.name))])
+        await each([(left, self._api.delete(JOBS, self.name))])
+
+    async def _until_empty(self) -> None:
+        """A pod that was deleted lives on for a moment, in which its network has to stay closed."""
+        if self._task is not None:
+            await self.pods.wait_until(lambda pods: None if pods else True, timeout_seconds=POLICY_SECONDS)
 
 
 def describe_holder() -> str:
@@ -112,6 +133,12 @@ def is_lease_dead(job: JsonObject, renew_seconds: float, now: float) -> bool:
     except ValueError:
         renewed_at = None
     return is_owner_dead(renewed_at, renew_seconds, now)
+
+
+def server_time(job: JsonObject) -> float:
+    """When a lease was made, by the API server's clock; ours where it does not say."""
+    made = parse_time(job["metadata"].get("creationTimestamp"))
+    return time.time() if made is None else made
 
 
 def _boot() -> str:

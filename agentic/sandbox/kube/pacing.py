@@ -5,8 +5,8 @@ land. Until some have landed one node is assumed, so a burst starts slowly and w
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from agentic.sandbox.settings import KubeSandbox
@@ -23,8 +23,8 @@ class Gate:
     def __init__(self, settings: KubeSandbox) -> None:
         self._settings = settings
         self._inside = 0
-        self._nodes: Counter[str] = Counter()
-        self._changed = asyncio.Condition()
+        self._nodes: set[str] = set()
+        self._changed = asyncio.Event()
 
     @property
     def allowed(self) -> int:
@@ -33,16 +33,20 @@ class Gate:
     def see_nodes(self, nodes: Iterable[str]) -> None:
         """Where pods of ours landed."""
         self._nodes.update(node for node in nodes if node)
+        self._changed.set()
 
     @asynccontextmanager
-    async def starting(self) -> AsyncIterator[None]:
-        """Held from asking for a sandbox until it runs or has failed."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._inside < self.allowed)
-            self._inside += 1
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            async with self._changed:
-                self._changed.notify_all()
+    async def starting(self) -> AsyncIterator[Callable[[], None]]:
+        """Held from asking for a sandbox until it runs or has failed. What it yields lets the next one in before, for
+        one that is stuck; it may be called again."""
+        while self._inside >= self.allowed:
+            self._changed.clear()
+            await self._changed.wait()
+        self._inside += 1
+        with contextlib.ExitStack() as once:
+            once.callback(self._leave)
+            yield once.close
+
+    def _leave(self) -> None:
+        self._inside -= 1
+        self._changed.set()

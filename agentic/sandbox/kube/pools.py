@@ -11,17 +11,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import AlreadyExistsError, NotFoundError
 from agentic.cluster.resources import JsonObject, Resource, name_of, uid_of
+from agentic.sandbox.kube.ending import each, to_its_end
 from agentic.sandbox.kube.manifests import Resources, owned_by
 from agentic.sandbox.kube.names import object_name, readable_name
 from agentic.sandbox.kube.owner import Owner
 from agentic.sandbox.kube.pool_size import Demand, PoolSize, resize
-from agentic.sandbox.kube.source import to_its_end
 from agentic.sandbox.settings import PoolSettings
 
 log = logging.getLogger(__name__)
@@ -234,11 +234,3 @@ class Pools:
             self._task = None
         await each((f"pool {key.readable} is left to its lease", self._remove(key)) for key in list(self._made))
         self._made, self._pools = {}, {}
-
-
-async def each(calls: Iterable[tuple[str, Awaitable[None]]]) -> None:
-    """Do all of it, whatever one of them raises, which is told with these words."""
-    words, awaited = zip(*calls, strict=True) if (calls := list(calls)) else ((), ())
-    for what, result in zip(words, await asyncio.gather(*awaited, return_exceptions=True), strict=True):
-        if isinstance(result, Exception):
-            log.warning("%s: %s", what, result or type(result).__name__)

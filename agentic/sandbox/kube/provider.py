@@ -9,16 +9,24 @@ surely ours, by its uid; and what this process can't remove any more, the cluste
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentic.cluster.api import KubeApi
-from agentic.cluster.errors import AlreadyExistsError, CredentialsError, ForbiddenError
+from agentic.cluster.errors import (
+    AlreadyExistsError,
+    CredentialsError,
+    ForbiddenError,
+    InvalidObjectError,
+    NotFoundError,
+)
 from agentic.cluster.resources import DAEMON_SETS
 from agentic.errors import AgenticError
 from agentic.sandbox.base import Sandbox, SandboxSpec
 from agentic.sandbox.errors import SandboxSetupError, SandboxStartError
+from agentic.sandbox.kube.ending import each, to_its_end
 from agentic.sandbox.kube.execution import SandboxExec
 from agentic.sandbox.kube.manifests import Resources, prefetch_set
 from agentic.sandbox.kube.names import CONTAINER, object_name, require_safe
@@ -33,6 +41,10 @@ from agentic.sandbox.kube.transfers import Transfers
 from agentic.sandbox.settings import KubeSandbox
 
 log = logging.getLogger(__name__)
+
+UNSERVED = re.compile(r'could not find the requested resource|404 page not found|namespaces "')
+"""How the API server says that it has no such kind, or no such namespace."""
+ASK = "`python -m agentic.sandbox check` names all that is missing"
 
 LOOKS_PER_LEASE = 10
 """How often leases are looked at in the time that they last."""
@@ -65,6 +77,9 @@ class KubeProvider:
         self._transfers = Transfers()
         self._servers = ExecServers()
         self._setup = asyncio.Lock()
+        self._making: dict[str, asyncio.Lock] = {}
+        self._acquiring: set[asyncio.Task[Sandbox]] = set()
+        self._is_closing = False
         self._renewing: asyncio.Task[None] | None = None
 
     async def _connected(self) -> tuple[KubeApi, Source]:
@@ -76,16 +91,31 @@ class KubeProvider:
             return self._api, self._source
 
     async def _owner_of(self, api: KubeApi, run_id: str) -> Owner:
-        async with self._setup:
+        async with self._making.setdefault(run_id, asyncio.Lock()):
             owner = self._owners.get(run_id)
             if owner is None:
                 owner = Owner(api, self.settings, run_id)
-                await owner.start()
+                async with contextlib.AsyncExitStack() as unless_started:
+                    unless_started.push_async_callback(lambda: to_its_end(owner.close()))
+                    await owner.start()
+                    unless_started.pop_all()
                 self._owners[run_id] = owner
             return owner
 
     async def acquire(self, spec: SandboxSpec) -> Sandbox:
         require_takeable(spec)
+        acquiring = asyncio.create_task(self._acquire(spec), name=f"acquire {spec.sandbox_id}")
+        self._acquiring.add(acquiring)
+        acquiring.add_done_callback(self._acquiring.discard)
+        try:
+            return await acquiring
+        except asyncio.CancelledError:
+            ours = asyncio.current_task()
+            if self._is_closing and ours is not None and not ours.cancelling():
+                raise SandboxStartError(f"sandbox {spec.sandbox_id} was not started: its provider is closed") from None
+            raise
+
+    async def _acquire(self, spec: SandboxSpec) -> Sandbox:
         name = object_name(spec.sandbox_id, spec.run_id)
         if name in self._names:
             raise SandboxStartError(f"sandbox {spec.run_id}/{spec.sandbox_id} runs already: give each its own id")
@@ -99,13 +129,15 @@ class KubeProvider:
             sandbox = await self._take(api, source, order, spec)
             is_taken = True
             return sandbox
-        except (CredentialsError, ForbiddenError) as error:
+        except (CredentialsError, ForbiddenError, InvalidObjectError) as error:
             raise SandboxSetupError(f"sandboxes cannot be made in this cluster: {error}") from error
         except AlreadyExistsError as error:
             raise SandboxStartError(f"sandbox {spec.sandbox_id} runs already, give each its own id: {error}") from error
         except (SandboxStartError, SandboxSetupError):
             raise
         except AgenticError as error:
+            if isinstance(error, NotFoundError) and UNSERVED.search(str(error)):
+                raise SandboxSetupError(f"sandboxes cannot be made in this cluster: {error}; {ASK}") from error
             raise SandboxStartError(f"sandbox {spec.sandbox_id} was not started: {error}") from error
         finally:
             if not is_taken:
@@ -115,8 +147,8 @@ class KubeProvider:
         return Resources(spec.memory_mb or self.settings.memory_mb, spec.cpus or self.settings.cpus)
 
     async def _take(self, api: KubeApi, source: Source, order: Order, spec: SandboxSpec) -> Sandbox:
-        async with self._gate.starting():
-            taken = await source.take(order)
+        async with self._gate.starting() as leave:
+            taken = await source.take(replace(order, on_stall=leave))
         pod = order.owner.pods.objects.get(taken.pod, {})
         self._gate.see_nodes([str(pod.get("spec", {}).get("nodeName", ""))])
         channel = await self._channel(api, order, taken)
@@ -198,19 +230,26 @@ class KubeProvider:
     async def close(self) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
+        self._is_closing = True
+        await self._end_starts()
         sandboxes = [used.sandbox for used in self._in_use.values()]
-        await asyncio.gather(*(sandbox.release() for sandbox in sandboxes))
-        for end in [*([self._source.close] if self._source else []), *(one.close for one in self._owners.values())]:
-            try:
-                await end()
-            except AgenticError as error:
-                log.warning("something of run %s is left to its lease: %s", ", ".join(self._owners), error)
+        left = "something is left to its lease"
+        await each((left, sandbox.release()) for sandbox in sandboxes)
+        await each([(left, self._source.close())] if self._source else [])
+        await each((left, owner.close()) for owner in self._owners.values())
         self._owners.clear()
         self._transfers.close()
         await self._servers.close()
         if self._api is not None:
             await self._api.close()
             self._api = self._source = None
+        self._is_closing = False
+
+    async def _end_starts(self) -> None:
+        """What they have made so far is given back by themselves."""
+        for acquiring in list(self._acquiring):
+            acquiring.cancel()
+        await asyncio.gather(*self._acquiring, return_exceptions=True)
 
 
 def require_takeable(spec: SandboxSpec) -> None:

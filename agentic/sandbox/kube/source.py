@@ -1,9 +1,8 @@
 """Where a provider's pods come from: what plain pods, OpenKruise and agent-sandbox do differently, and nothing else."""
 
-import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from agentic.cluster.resources import JsonObject, Resource
 from agentic.sandbox.kube.leases import Lease
@@ -21,6 +20,8 @@ class Order:
     sandbox_id: str
     image: str
     resources: Resources
+    on_stall: Callable[[], None] = lambda: None
+    """Called when its image fails to be pulled: it may wait for long, and shall keep nobody from starting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,6 @@ class Taken:
 
     pod: str
     lease: Lease
-    workdir: str | None = None
 
 
 class Source(Protocol):
@@ -71,15 +71,3 @@ class Made:
 
     def forget(self, name: str) -> None:
         self._uids.pop(name, None)
-
-
-async def to_its_end[T](call: Coroutine[Any, Any, T]) -> T:
-    """Let a call that makes something finish although we are cancelled meanwhile, so that what it made is known."""
-    task = asyncio.ensure_future(call)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()
-        raise

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import WaitTimeoutError
 from agentic.cluster.resources import EVENTS, JsonObject
-from agentic.cluster.watching import Watcher
 from agentic.errors import AgenticError
-from agentic.sandbox.errors import SandboxStartError
+from agentic.sandbox.errors import SandboxSetupError, SandboxStartError
+from agentic.sandbox.kube.source import Order
 from agentic.sandbox.kube.verdict import PodState, PodVerdict, judge_pod
 from agentic.sandbox.settings import KubeSandbox
 
@@ -19,14 +19,16 @@ DELETED = PodVerdict(PodState.LOST, "its pod was deleted")
 class PodStart:
     """One pod on its way to running."""
 
-    def __init__(self, api: KubeApi, pods: Watcher, settings: KubeSandbox, name: str, *, is_known: bool = True) -> None:
+    def __init__(self, api: KubeApi, order: Order, settings: KubeSandbox, name: str, *, is_known: bool = True) -> None:
         """`is_known`: the watcher was told of the pod, so a missing one was deleted."""
-        self._api, self._pods, self._settings, self._name = api, pods, settings, name
+        self._api, self._pods, self._settings, self._name = api, order.owner.pods, settings, name
+        self._on_stall = order.on_stall
         self._missing = DELETED if is_known else NOT_SEEN
         self._last = NOT_SEEN
 
     async def wait(self, is_right: Callable[[JsonObject], bool] = lambda pod: True) -> JsonObject:
-        """The pod once it runs, and `is_right` besides. Raises SandboxStartError with the reason."""
+        """The pod once it runs, and `is_right` besides. Raises SandboxStartError with the reason, or SandboxSetupError
+        when every other pod of its kind would end the same way."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._settings.start_timeout_seconds
         failing_until: float | None = None
@@ -40,10 +42,13 @@ class PodStart:
                 raise SandboxStartError(await self._explain(error)) from error
             self._last = verdict
             if verdict.state is PodState.LOST:
-                raise SandboxStartError(f"sandbox {self._name} was not started: {verdict.reason}")
+                kind = SandboxSetupError if verdict.is_permanent else SandboxStartError
+                raise kind(f"sandbox {self._name} was not started: {verdict.reason}")
             if verdict.state is PodState.RUNNING and pod is not None:
                 return pod
             is_failing = verdict.state is PodState.UNPULLABLE
+            if is_failing:
+                self._on_stall()
             failing_until = (failing_until or clock() + self._settings.unpullable_seconds) if is_failing else None
 
     def _change(

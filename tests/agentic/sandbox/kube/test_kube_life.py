@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+from kube_api import Fault
 from kube_rig import KINDS, Rig, memory_rig
 
 from agentic.cluster.resources import JOBS, NETWORK_POLICIES, PODS, Resource, name_of
-from agentic.sandbox.errors import SandboxLostError
+from agentic.sandbox.errors import SandboxLostError, SandboxSetupError, SandboxStartError
 from agentic.sandbox.kube.leases import parse_time
 from agentic.sandbox.kube.manifests import HEARTBEAT, HOLDER
 from agentic.sandbox.kube.owner import describe_holder, is_lease_dead
@@ -245,3 +246,102 @@ async def test_images_of_the_next_batch_are_pulled_onto_the_nodes_in_advance() -
         assert all(container["securityContext"]["capabilities"] == {"drop": ["ALL"]} for container in pulled)
         await rig.provider.end_prefetch(name)
         assert (await rig.admin.list(PODS)).items == ()
+
+
+FORBIDDEN = 'networkpolicies is forbidden: User "u" cannot patch resource "networkpolicies" in API group'
+
+
+async def test_an_owner_that_was_half_made_is_undone_at_once() -> None:
+    async with memory_rig("pod") as rig:
+        assert rig.server is not None
+        rig.server.faults.append(Fault(method="PATCH", path="networkpolicies", status=403, times=3, message=FORBIDDEN))
+        for number in range(3):
+            with pytest.raises(SandboxSetupError):
+                await rig.provider.acquire(rig.spec(f"s{number}"))
+            assert await objects(rig) == []
+
+
+@pytest.mark.parametrize("path", ["/jobs", "networkpolicies", "/pods"])
+@pytest.mark.parametrize("after", [False, True])
+async def test_an_owner_whose_making_is_cancelled_is_undone(path: str, after: bool) -> None:
+    async with memory_rig("pod") as rig:
+        assert rig.server is not None
+        rig.server.faults.append(Fault(path=path, status=0, delay_seconds=0.4, times=1, after=after))
+        starting = asyncio.create_task(rig.provider.acquire(rig.spec("one")))
+        await asyncio.sleep(0.2)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        async with asyncio.timeout(10):
+            while await objects(rig):
+                await asyncio.sleep(0.05)
+
+
+async def test_a_cluster_whose_pods_cannot_be_listed_is_infra_in_time_and_blocks_nobody() -> None:
+    async with memory_rig("pod", start_timeout_seconds=1.0) as rig:
+        assert rig.server is not None
+        rig.server.faults.append(Fault(method="GET", path=r"/pods\?", status=503, times=10_000))
+        starting = asyncio.create_task(rig.provider.acquire(rig.spec("one")))
+        await asyncio.sleep(0.3)
+        rig.server.faults[0].path = r"/pods\?.*owner"
+        assert await asyncio.wait_for(rig.provider.sweep("another-run"), 0.6) == 0
+        with pytest.raises(SandboxStartError, match="cannot be watched"):
+            await starting
+
+
+async def test_closing_ends_starts_under_way() -> None:
+    async with memory_rig("pod") as rig:
+        assert rig.server is not None
+        rig.server.pods.starts_pods = False
+        starting = asyncio.create_task(rig.provider.acquire(rig.spec("one")))
+        async with asyncio.timeout(10):
+            while not await rig.pods():
+                await asyncio.sleep(0.02)
+        await rig.provider.close()
+        with pytest.raises(SandboxStartError, match="its provider is closed"):
+            await asyncio.wait_for(starting, 5)
+        assert await objects(rig) == []
+
+
+async def test_the_network_stays_closed_until_the_pods_are_gone() -> None:
+    async with memory_rig("pod") as rig:
+        assert rig.server is not None
+        await rig.provider.acquire(rig.spec("one"))
+        (pod,) = await rig.pods()
+        finalizers = {"metadata": {"finalizers": ["test/slow"]}}
+        await rig.admin.patch(PODS, name_of(pod), finalizers)
+        closing = asyncio.create_task(rig.provider.close())
+        await asyncio.sleep(0.5)
+        assert (await rig.pods())[0]["metadata"]["deletionTimestamp"]
+        assert (await rig.admin.list(NETWORK_POLICIES)).items
+        await rig.admin.patch(PODS, name_of(pod), {"metadata": {"finalizers": None}})
+        await asyncio.wait_for(closing, 10)
+        assert await objects(rig) == []
+
+
+async def test_the_lease_ends_even_when_the_policy_resists() -> None:
+    async with memory_rig("pod") as rig:
+        assert rig.server is not None
+        await rig.provider.acquire(rig.spec("one"))
+        said = FORBIDDEN.replace("patch", "delete")
+        rig.server.faults.append(Fault(method="DELETE", path="networkpolicies", status=403, times=9, message=said))
+        await rig.provider.close()
+        assert (await rig.admin.list(JOBS)).items == ()
+
+
+@pytest.mark.parametrize("lag", [-4000.0, 4000.0])
+async def test_a_clock_that_is_wrong_takes_nobody_for_dead(lag: float) -> None:
+    async with memory_rig("pod", renew_seconds=0.1) as rig:
+        assert rig.server is not None
+
+        rig.server.store.clock_lag_seconds = lag
+        await rig.provider.acquire(rig.spec("one"))
+        await asyncio.sleep(0.5)
+        (job,) = (await rig.admin.list(JOBS)).items
+        place = {HOLDER: "elsewhere boot pid:[1] 1:1"}
+        await rig.admin.patch(JOBS, name_of(job), {"metadata": {"annotations": place}})
+        assert abs(float(job["metadata"]["annotations"][HEARTBEAT]) - time.time() - lag) < 60
+        assert rig.settings.lease_seconds <= job["spec"]["activeDeadlineSeconds"] < rig.settings.lease_seconds + 60
+        another = rig.another(renew_seconds=60.0)
+        assert await another.sweep(rig.run_id) == 0
+        await another.close()

@@ -190,15 +190,66 @@ async def test_a_watch_that_expired_is_begun_anew() -> None:
         assert (await sandbox.exec("echo hi")).text == "hi\n"
 
 
-async def test_a_quota_without_room_is_infra() -> None:
+async def test_a_quota_without_room_is_waited_for() -> None:
     async with memory_rig("pod") as rig:
         assert rig.server is not None
         rig.server.store.quotas["pods"] = 1
         first = await rig.provider.acquire(rig.spec("one"))
+        starting = asyncio.create_task(rig.provider.acquire(rig.spec("two")))
+        await asyncio.sleep(0.4)
+        assert not starting.done()
+        await first.release()
+        assert (await (await starting).exec("echo hi")).text == "hi\n"
+
+
+async def test_a_quota_that_never_has_room_is_infra_in_time() -> None:
+    async with memory_rig("pod", start_timeout_seconds=0.5) as rig:
+        assert rig.server is not None
+        rig.server.store.quotas["pods"] = 0
         with pytest.raises(SandboxStartError, match="exceeded quota"):
             await rig.provider.acquire(rig.spec("two"))
-        await first.release()
-        await rig.provider.acquire(rig.spec("two"))
+
+
+async def test_images_that_cannot_be_pulled_keep_no_other_sandbox_from_starting() -> None:
+    async with memory_rig("pod", start_concurrency=2, unpullable_seconds=30) as rig:
+        assert rig.server is not None
+        rig.server.pods.starts_pods = False
+        stuck = [asyncio.create_task(rig.provider.acquire(rig.spec(f"bad-{number}"))) for number in range(2)]
+        async with asyncio.timeout(10):
+            while len(await rig.pods()) < 2:
+                await asyncio.sleep(0.02)
+        good = asyncio.create_task(rig.provider.acquire(rig.spec("good")))
+        back_off = container(waiting={"reason": "ImagePullBackOff", "message": BACK_OFF})
+        for pod in await rig.pods():
+            await write_status(rig, name_of(pod), containerStatuses=back_off)
+        async with asyncio.timeout(10):
+            while len(pods := await rig.pods()) < 3:
+                await asyncio.sleep(0.02)
+        (pod,) = [pod for pod in pods if name_of(pod).startswith("good")]
+        await write_status(rig, name_of(pod), **RUNNING)
+        await asyncio.wait_for(good, 10)
+        for task in stuck:
+            task.cancel()
+        await asyncio.gather(*stuck, return_exceptions=True)
+
+
+async def test_what_no_other_pod_would_do_better_is_a_matter_of_setup() -> None:
+    async with memory_rig("pod") as rig:
+        starting, pod = await start_by_hand(rig)
+        invalid = container(waiting={"reason": "InvalidImageName", "message": "invalid reference format"})
+        await write_status(rig, pod, containerStatuses=invalid)
+        with pytest.raises(SandboxSetupError, match="the image's name is invalid"):
+            await starting
+
+
+@pytest.mark.parametrize("kind", ["kruise", "agent-sandbox"])
+async def test_a_controller_that_is_not_installed_is_a_matter_of_setup(kind: str) -> None:
+    async with memory_rig(kind) as rig:
+        assert rig.server is not None
+        said = "the server could not find the requested resource"
+        rig.server.faults.append(Fault(path="sandbox(sets|templates|claims)", status=404, times=1000, message=said))
+        with pytest.raises(SandboxSetupError, match=r"python -m agentic\.sandbox check"):
+            await rig.provider.acquire(rig.spec("one"))
 
 
 @pytest.mark.parametrize(
