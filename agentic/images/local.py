@@ -14,6 +14,7 @@ import errno
 import hashlib
 import json
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
@@ -96,9 +97,22 @@ def find_environments(task_dirs: Sequence[Path]) -> list[tuple[str, str, Path]]:
     an image brings nothing to build."""
     found = []
     for task_dir in task_dirs:
-        folders = [task_dir / name for name in ("environment", "tests") if (task_dir / name / "Dockerfile").is_file()]
+        folders = [] if _only_names_an_image(task_dir) else [task_dir / "environment"]
+        if (task_dir / "tests" / "Dockerfile").is_file():
+            folders.append(task_dir / "tests")
         found += [(task_dir.name, environment_hash(folder), folder) for folder in folders]
     return found
+
+
+def _only_names_an_image(task_dir: Path) -> bool:
+    config = task_dir / "task.toml"
+    if (task_dir / "environment" / "Dockerfile").is_file() or not config.is_file():
+        return False
+    try:
+        environment = tomllib.loads(config.read_text("utf-8")).get("environment")
+    except ValueError:
+        return False  # What is wrong with the task is said by whoever runs it.
+    return isinstance(environment, dict) and "docker_image" in environment
 
 
 class ImageBuilder:
