@@ -60,7 +60,7 @@ async def connect_cluster(settings: KubeSandbox) -> "KubeApi":
 
     credentials = LoadedCredentials()
     namespace = settings.namespace or (await credentials.access()).namespace
-    return KubeClient(credentials, namespace=namespace)
+    return KubeClient(credentials, settings.api, namespace=namespace)
 
 
 def make_source(settings: PodSandbox | KruiseSandbox | AgentSandbox, api: "KubeApi") -> "Source":

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from agentic.cluster.settings import KubeClientSettings
 from agentic.settings import Settings
 
 MIB = 1024 * 1024
@@ -182,6 +183,8 @@ class KubeSandbox(SandboxLimits):
     """How long an image may fail to be pulled before the sandbox is given up."""
     starts_per_node: int = Field(4, ge=1)
     """Sandboxes that may start at once for each schedulable node; with `start_concurrency` the upper bound."""
+    api: KubeClientSettings = KubeClientSettings()
+    """How hard this process may press the API server, and how long it waits for it."""
     owner: SandboxOwner | None = None
     """What the run's objects end with besides their lease; None is nothing."""
 

@@ -3,7 +3,8 @@
 Owned here: the isolation of a sandbox's pod. No service-account token, no service links, seccomp's default profile, no
 privilege escalation, no capability, never privileged, limits on memory, CPU and disk, an end after its lease, and a
 NetworkPolicy that lets it reach the proxy's port alone, or nothing, and lets nobody in but the trainer to an exec
-server's port. What a task may loosen is in the settings, and listed there; the rest cannot be loosened. Nothing here talks to a server.
+server's port. What a task may loosen is in the settings, and listed there; the rest cannot be loosened. Nothing
+here talks to a server.
 """
 
 import posixpath
