@@ -20,6 +20,7 @@ from .folder_lock import FolderLock
 from .gateway import Gateway
 from .journal import FileJournal, Journal, NoJournal
 from .keys import SessionKeys, kept_secret
+from .listening import listen_tcp, listen_unix, url_of
 from .metrics import ProxyMetrics
 from .models import Paused, SealedSession, SessionHandle, SessionInfo, SessionSpec
 from .renderers.base import Renderer
@@ -75,6 +76,7 @@ class ProxyServer:
         self._share = share
         self._lock = _make_lock(settings, share)
         self._runners: list[web.AppRunner] = []
+        self._socket_files: list[Path] = []
         self._agent_port: int | None = None
         self._control_port: int | None = None
         self.control_key = control_key or secrets.token_urlsafe(32)
@@ -86,14 +88,14 @@ class ProxyServer:
         if self._share is not None:
             return self._share.agent_url
         host = self._settings.advertised_host or self._settings.host
-        return f"http://{_in_url(host)}:{_started(self._agent_port)}"
+        return url_of(host, _started(self._agent_port))
 
     @property
     def control_url(self) -> str:
         """Where the control side reaches the proxy."""
         if self._share is not None:
             return self._share.control_url
-        return f"http://{_in_url(self._settings.control_host)}:{_started(self._control_port)}"
+        return url_of(self._settings.control_host, _started(self._control_port))
 
     @property
     def unix_socket(self) -> Path | None:
@@ -126,8 +128,8 @@ class ProxyServer:
         for runner in runners:
             await runner.cleanup()
         self._agent_port = self._control_port = None
-        if self._settings.unix_socket is not None:
-            self._settings.unix_socket.unlink(missing_ok=True)
+        while self._socket_files:
+            self._socket_files.pop().unlink(missing_ok=True)
         await self._engine.close()
         if self._lock is not None:
             self._lock.release()
@@ -194,12 +196,12 @@ class ProxyServer:
         self._agent_port = await _listen(agents, settings.host, settings.port)
         self._control_port = await _listen(controls, settings.control_host, settings.control_port)
         if settings.unix_socket is not None:
-            await _listen_unix(agents, settings.unix_socket)
+            await self._listen_unix(agents, settings.unix_socket)
 
     async def _listen_in_fleet(self, agent: AgentPlane, control: ControlPlane, share: Share) -> None:
         limit = self._settings.max_body_bytes
-        await _listen_unix(await self._runner(agent.app()), share.private_agent_socket)
-        await _listen_unix(await self._runner(control.app(limit)), share.private_control_socket)
+        await self._listen_unix(await self._runner(agent.app()), share.private_agent_socket)
+        await self._listen_unix(await self._runner(control.app(limit)), share.private_control_socket)
         self._sessions.adopt_state()  # A pause that gave up waiting for this worker is known to the others.
         agents = await self._runner(agent.app([share.agent_middleware]))
         controls = await self._runner(control.app(limit, [share.control_middleware]))
@@ -207,6 +209,11 @@ class ProxyServer:
             await web.SockSite(agents, bound).start()
         for bound in share.control_sockets:
             await web.SockSite(controls, bound).start()
+
+    async def _listen_unix(self, runner: web.AppRunner, path: Path) -> None:
+        bound = listen_unix(path)
+        self._socket_files.append(path)
+        await web.SockSite(runner, bound).start()
 
     async def _runner(self, app: web.Application) -> web.AppRunner:
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_SECONDS)
@@ -216,15 +223,9 @@ class ProxyServer:
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
-    bound = socket.create_server((host, port), family=_family(host), backlog=1024)
+    bound = listen_tcp(host, port)
     await web.SockSite(runner, bound).start()
     return int(bound.getsockname()[1])
-
-
-async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
-    if path.is_socket():
-        path.unlink()  # left by a process that was killed
-    await web.UnixSite(runner, str(path)).start()
 
 
 def _secret(settings: ProxySettings, share: Share | None) -> bytes | None:
@@ -242,14 +243,6 @@ def _make_journal(settings: ProxySettings) -> Journal:
     if settings.journal_directory is None:
         return NoJournal()
     return FileJournal(settings.journal_directory, settings.journal_fsync)
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _started(port: int | None) -> int:

@@ -23,6 +23,7 @@ from ..engines.base import Engine
 from ..errors import ProxyError
 from ..folder_lock import FolderLock
 from ..keys import SECRET_BYTES, kept_secret
+from ..listening import listen_tcp, listen_unix, url_of
 from ..options import log_level
 from ..renderers.base import Renderer
 from ..settings import ProxySettings
@@ -104,13 +105,13 @@ class ProxyFleet:
         """End the workers, their generations aborted, and close the ports; nothing if stopped already."""
         workers, self._workers = self._workers, []
         await asyncio.gather(*(worker.stop() for worker in workers))
+        for bound in self._inside:
+            Path(bound.getsockname()).unlink(missing_ok=True)
         for bound in (*self._agents, *self._inside, *self._control):
             bound.close()
         self._agents, self._inside, self._control = [], [], []
         if self._lock is not None:
             self._lock.release()
-        if self._settings.unix_socket is not None:
-            self._settings.unix_socket.unlink(missing_ok=True)
         if self._folder != Path():
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -134,11 +135,11 @@ class ProxyFleet:
     def _bind(self) -> None:
         settings, port = self._settings, self._settings.port
         for _ in range(self._processes):
-            self._agents.append(_listen(settings.host, port, shared=self._processes > 1))
+            self._agents.append(listen_tcp(settings.host, port, shared=self._processes > 1))
             port = self._agents[0].getsockname()[1]
-        self._control.append(_listen(settings.control_host, settings.control_port, shared=False))
+        self._control.append(listen_tcp(settings.control_host, settings.control_port))
         if settings.unix_socket is not None:
-            self._inside.append(_listen_unix(settings.unix_socket))
+            self._inside.append(listen_unix(settings.unix_socket))
 
     def _find_secret(self) -> bytes:
         """Of the sessions' keys: beside the journal if there is one, so that keys outlive the fleet as sessions do."""
@@ -253,21 +254,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _listen(host: str, port: int, shared: bool) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=1024, reuse_port=shared)
-
-
-def _listen_unix(path: Path) -> socket.socket:
-    if path.is_socket():
-        path.unlink()  # left by a process that was killed
-    bound = socket.socket(socket.AF_UNIX)
-    bound.bind(str(path))
-    bound.listen(1024)
-    return bound
-
-
 def _url(host: str, bound: list[socket.socket]) -> str:
     if not bound:
         raise ProxyError("the proxy is not listening: start it first")
-    return f"http://{f'[{host}]' if ':' in host else host}:{bound[0].getsockname()[1]}"
+    return url_of(host, bound[0].getsockname()[1])

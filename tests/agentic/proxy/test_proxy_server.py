@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,19 @@ import pytest
 from proxy_rig import Rig, a_spec, ids_of, running, says, text_of, until, user
 from proxy_tokens import QWEN_LIKE_TEMPLATE, write_model_folder
 
-from agentic.proxy import CallSampling, ControlClient, Sampling, ScriptedReply, Trajectory
+from agentic.proxy import (
+    CallSampling,
+    ControlClient,
+    ProxyError,
+    ProxyFleet,
+    ProxyServer,
+    ProxySettings,
+    Sampling,
+    ScriptedEngine,
+    ScriptedReply,
+    Trajectory,
+    make_renderer,
+)
 from agentic.proxy.errors import ControlError, SessionConflict, UnknownSession
 
 TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}]
@@ -299,6 +313,35 @@ async def test_the_control_plane_over_http_does_what_the_object_does(tiny_folder
         async with ControlClient(rig.server.control_url, "wrong") as stranger:
             with pytest.raises(ControlError, match="control key"):
                 await stranger.open(a_spec("x"))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_a_socket_file_that_somebody_listens_on_is_not_taken_away(
+    tiny_folder: Path, tmp_path: Path, processes: int
+) -> None:
+    settings = ProxySettings(unix_socket=tmp_path / "proxy.sock")
+    make = partial(make_renderer, tiny_folder)
+    async with running(tiny_folder, unix_socket=settings.unix_socket):
+        other = (
+            ProxyServer(settings, ScriptedEngine([]), make())
+            if processes == 1
+            else ProxyFleet(settings, partial(ScriptedEngine, []), make, processes)
+        )
+        with pytest.raises(ProxyError, match=r"another process listens on .*proxy.sock: choose another"):
+            await other.start()
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(settings.unix_socket))) as inside:
+            assert (await inside.get("http://proxy/health")).status == 200
+
+
+async def test_a_socket_file_that_a_killed_process_left_is_replaced(tiny_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "proxy.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    async with (
+        running(tiny_folder, unix_socket=path),
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as inside,
+    ):
+        assert (await inside.get("http://proxy/health")).status == 200
 
 
 async def test_agents_reach_the_proxy_through_the_unix_socket(tiny_folder: Path, tmp_path: Path) -> None:
