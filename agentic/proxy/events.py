@@ -45,7 +45,7 @@ class Started(Record):
     idempotency_key: str | None
     overridden: tuple[str, ...]
     supersedes: int | None = None
-    """The failed call that an SDK tries again with this one."""
+    """The failed call that is tried again with this one."""
     at: float = 0.0
     constrained: bool = False
     """Whether the engine holds the reply to a format or to a tool."""

@@ -172,9 +172,7 @@ class Session:
         return alive[-1] if alive else None
 
     def find_superseded(self, arrival: Arrival) -> int | None:
-        """The failed call that an SDK tries again by this request."""
-        if arrival.retry_count < 1:
-            return None
+        """The failed call that is tried again by this request, be it by an SDK or by the agent's own loop."""
         for call in self._by_body.get(arrival.body_digest, []):
             if call.state is CallState.FAILED and not call.superseded:
                 return call.number

@@ -143,11 +143,10 @@ class SessionOracle:
         return alive[-1] if alive else None
 
     def start(self, asked: Asked, tokens: Tokens, logprobs: tuple[float | None, ...]) -> Generated:
-        """A new generation; an SDK's retry of a failed one takes its place."""
-        if asked.retries:
-            same = [c for c in self.calls if c.asked.body == asked.body and c.state == "failed" and not c.superseded]
-            if same:
-                same[0].superseded = True
+        """A new generation; whoever asks again for a failed one, an SDK or an agent, puts it in its place."""
+        same = [c for c in self.calls if c.asked.body == asked.body and c.state == "failed" and not c.superseded]
+        if same:
+            same[0].superseded = True
         call = Generated(len(self.calls), asked, self.prompt(asked), tokens, logprobs)
         self.calls.append(call)
         return call

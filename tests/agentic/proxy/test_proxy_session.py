@@ -105,6 +105,18 @@ def test_an_sdk_retry_of_a_failed_call_samples_anew_even_if_a_twin_was_answered(
     assert retried(session, "b", count=1) == 2
 
 
+def test_a_failed_call_that_was_asked_for_anew_hides_the_new_one_from_no_retry() -> None:
+    session = opened()
+    session.apply(Failed(call=started(session, "b")))
+    assert retried(session, "b") is None
+    replaced = session.find_superseded(Arrival("b", None, 0))  # the agent's own loop asks again, not its SDK
+    session.apply(Started(call=1, body_digest="b", idempotency_key=None, overridden=(), supersedes=replaced))
+    session.calls[1].waiting = 1
+    assert retried(session, "b", count=1) == 1, "while its first client still counts as there"
+    committed(session, 1)
+    assert retried(session, "b", count=2) == 1
+
+
 def test_a_failed_call_is_never_given_to_a_retry() -> None:
     session = opened()
     session.apply(Failed(call=started(session, "b", key="k")))
