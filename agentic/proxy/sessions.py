@@ -17,6 +17,7 @@ from .errors import (
     SessionSealed,
     TooManySessions,
     UnknownSession,
+    WorkerUnavailable,
 )
 from .events import Event, Failed, Opened
 from .generating import Cut, Gate
@@ -85,8 +86,9 @@ class Sessions:
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait({self._sweeper})
+        stopping = Cut("restart", WorkerUnavailable("this proxy is stopping: ask again"))
         for live in list(self._live.values()):
-            await live.end_generations(_sealed_cut(live))
+            await live.end_generations(stopping)
 
     async def open(self, spec: SessionSpec) -> Opened:
         """Open a session; the same again changes nothing, a different one is a SessionConflict."""

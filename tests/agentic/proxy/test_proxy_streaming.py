@@ -133,6 +133,16 @@ async def test_a_retry_that_comes_while_the_generation_is_aborted_samples_anew(t
     await server.stop()
 
 
+async def test_a_call_that_a_stopping_proxy_cuts_may_be_asked_again(tiny_folder: Path) -> None:
+    async with running(tiny_folder, [ScriptedReply(ANSWER, chunk_tokens=2, hang_after=1)]) as rig:
+        handle = await rig.server.open(a_spec())
+        asking = asyncio.create_task(rig.ask(handle, [user("hi")]))
+        await until(lambda: bool(rig.engine.received))
+        await rig.server.stop()
+        answer = await asking
+    assert (answer.status, answer.body["error"]["code"]) == (503, "worker_unavailable")
+
+
 async def test_a_slow_client_holds_nothing_up_and_is_taken_for_gone(
     tiny_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
