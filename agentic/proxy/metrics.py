@@ -69,10 +69,11 @@ def from_text(text: str) -> ProxyMetrics:
     """The numbers of a text, those of several processes together too; what is not ours is left out."""
     values: dict[str, int] = {}
     for line in text.splitlines():
-        name, _, value = line.partition(" ")
+        series, _, value = line.rpartition(" ")
+        name = series.partition("{")[0]
         field = name.removeprefix(PREFIX).removesuffix("_total")
         if name.startswith(PREFIX) and field in ProxyMetrics.model_fields:
-            values[field] = int(float(value))
+            values[field] = values.get(field, 0) + int(float(value))
     return ProxyMetrics(**values)
 
 

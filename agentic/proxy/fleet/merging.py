@@ -1,11 +1,15 @@
-"""One answer of a fleet from the answers of its workers: lists are joined, Prometheus samples of one name summed."""
+"""One answer of a fleet from its workers' answers: lists are joined, Prometheus samples carry their worker's slot.
+
+Samples are not summed: a worker that is started again begins at 0, and a sum that falls by its part would be read as
+a reset of all of it.
+"""
 
 import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
-SAMPLE = re.compile(r"^(?P<series>[A-Za-z_:][\w:]*(?:\{.*\})?)\s+(?P<value>\S+)(?:\s+-?\d+)?$")
+SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})?(?P<rest>\s+\S+(?:\s+-?\d+)?)$")
 """A line of the text format that carries a number."""
 
 
@@ -18,20 +22,21 @@ def merge_json(bodies: Sequence[bytes]) -> bytes:
 
 
 def merge_metrics(bodies: Sequence[bytes]) -> bytes:
-    """The text format with each series once; comments come once, before the first series of their family."""
-    lines: dict[str, float | None] = {}
-    for body in bodies:
-        for line in body.decode().splitlines():
+    """The text format with a label `slot`; comments come once, before the samples of their family."""
+    lines: dict[str, list[str]] = {}
+    for slot, body in enumerate(bodies):
+        for line in filter(None, body.decode().splitlines()):
             found = SAMPLE.match(line)
             if found is None:
-                lines.setdefault(line, None)
+                lines[line] = [line]
             else:
-                lines[found["series"]] = (lines.get(found["series"]) or 0.0) + float(found["value"])
-    return "".join(_line(text, value) for text, value in lines.items() if text).encode()
+                lines.setdefault(found["name"], []).append(_labelled(found, slot))
+    return "".join(f"{line}\n" for family in lines.values() for line in family).encode()
 
 
-def _line(text: str, value: float | None) -> str:
-    return f"{text}\n" if value is None else f"{text} {value:.17g}\n"
+def _labelled(sample: re.Match[str], slot: int) -> str:
+    others = f",{sample['labels']}" if sample["labels"] else ""
+    return f'{sample["name"]}{{slot="{slot}"{others}}}{sample["rest"]}'
 
 
 def _join(one: Any, other: Any) -> Any:

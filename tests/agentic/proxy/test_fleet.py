@@ -21,6 +21,7 @@ import pytest
 from fake_vllm import FakeVllm
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 from proxy_rig import a_spec, ids_of, text_of, user
 from yarl import URL
 
@@ -178,6 +179,8 @@ async def test_the_list_the_metrics_and_a_pause_are_of_all_workers(tiny_folder: 
         assert {info.session_id for info in await control.list()} == {agent.handle.session_id for agent in agents}
         metrics = await control.metrics()
         assert (metrics.sessions_open, metrics.calls_answered) == (12, 12)
+        by_slot = await answered_by_slot(fleet)
+        assert by_slot == {str(slot): len(owned) for slot, owned in by_owner(agents, 2).items()}
         assert (await control.pause()).paused
         assert (await control.metrics()).paused == 2
         talks = asyncio.gather(*(agent.talk(1) for agent in agents))
@@ -187,6 +190,16 @@ async def test_the_list_the_metrics_and_a_pause_are_of_all_workers(tiny_folder: 
         await talks
         sealed = [await control.seal(agent.handle.session_id) for agent in agents]
     assert sum(one.complete for one in sealed) == 12
+
+
+async def answered_by_slot(fleet: ProxyFleet) -> dict[str, float]:
+    """What Prometheus would read of the answered calls."""
+    headers = {"Authorization": f"Bearer {fleet.control_key}"}
+    async with aiohttp.ClientSession() as http, http.get(f"{fleet.control_url}/metrics", headers=headers) as response:
+        families = text_string_to_metric_families(await response.text())
+    (family,) = [one for one in families if one.name == "agentic_proxy_calls_answered"]
+    assert family.type == "counter"
+    return {sample.labels["slot"]: sample.value for sample in family.samples}
 
 
 async def test_a_pause_that_not_all_workers_heard_says_so_and_holds_for_the_one_that_comes_back(
