@@ -53,11 +53,21 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--tokenizer", required=True, help="Hugging Face folder of the served model")
     parser.add_argument("--model", help="model name that the engine expects (default: its only one)")
-    parser.add_argument("--policy-version", type=int, default=0, help="version recorded for each token (default: 0)")
+    parser.add_argument(
+        "--policy-version", type=policy_version, default=0, help="version recorded for each token (default: 0)"
+    )
     parser.add_argument("--processes", type=int, default=1, help="processes that share the ports (default: 1)")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="from where on to log (default: info)")
     add_settings(parser)
     return parser.parse_args(arguments)
+
+
+def policy_version(text: str) -> int:
+    """A version that can be recorded."""
+    version = int(text)
+    if not 0 <= version < 2**32:
+        raise argparse.ArgumentTypeError(f"{version} cannot be recorded: use 0 to {2**32 - 1}")
+    return version
 
 
 async def serve(options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from proxy_rig import a_spec, ids_of, numbered, running, user
 from pydantic import ValidationError
 
 from agentic.proxy import ControlClient, FileJournal, Sampling, ScriptedReply, SessionSpec
+from agentic.proxy.__main__ import parse_arguments
 from agentic.proxy.errors import ControlError, InvalidRequest, JournalError
 from agentic.proxy.events import Committed, Delivered, Event, Failed, Opened, Sealed, Started
 from agentic.proxy.export import main as export
@@ -75,6 +76,13 @@ async def test_a_version_that_cannot_be_recorded_is_refused(tiny_folder: Path, v
     async with running(tiny_folder) as rig:
         with pytest.raises(InvalidRequest, match="version"):
             await rig.server.resume(version)
+
+
+@pytest.mark.parametrize("version", ["-1", str(2**32), "one"])
+def test_the_command_takes_no_such_version_either(version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_arguments(["--engine", "http://e", "--tokenizer", "t", f"--policy-version={version}"])
+    assert "--policy-version" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("what", ["version", "id", "negative id"])
