@@ -9,6 +9,10 @@ from steps.command import main
 from steps.contract import Step, StepInput, StepOutput
 
 
+ENDED = ("Succeeded", "Failed", "Error")
+"""How Argo says that a workflow is over."""
+
+
 class CleanupInput(StepInput):
     """The run whose leftovers go."""
 
@@ -19,7 +23,7 @@ class CleanupInput(StepInput):
     sandbox: SandboxSettings
     """Whose sandboxes are looked for."""
     status: str = "unknown"
-    """How the workflow ended, for the record."""
+    """How the workflow ended; whatever else, such as `unknown`, spares the sandboxes of living owners."""
 
 
 class CleanupOutput(StepOutput):
@@ -41,16 +45,21 @@ def _clean(inputs: CleanupInput, step: Step) -> CleanupOutput:
 
     processes = ray_cluster.stop(step.workspace.run_id, step.workspace.run_dir)
     is_reached = isinstance(inputs.sandbox, KubeSandbox) or not step.on_argo
-    sandboxes = asyncio.run(_sweep(inputs.sandbox, step)) if is_reached else 0
+    is_over = inputs.status in ENDED
+    sandboxes = asyncio.run(_sweep(inputs.sandbox, step, is_over=is_over)) if is_reached else 0
     step.progress(1, 1, f"{processes} processes and {sandboxes} sandboxes ended")
     return CleanupOutput(processes=processes, sandboxes=sandboxes)
 
 
-async def _sweep(sandbox: SandboxSettings, step: Step) -> int:
+async def _sweep(sandbox: SandboxSettings, step: Step, *, is_over: bool) -> int:
+    """From another pod than the trainer's, which may have been killed a moment ago and still look alive."""
+    from agentic.sandbox.kube.provider import KubeProvider
     from agentic.sandbox.providers import make_provider, open_store
 
     provider = make_provider(sandbox, open_store(step.workspace.store_dir, sandbox))
     try:
+        if isinstance(provider, KubeProvider):
+            return await provider.sweep(step.workspace.run_id, is_over=is_over)
         return await provider.sweep(step.workspace.run_id)
     finally:
         await provider.close()

@@ -202,6 +202,15 @@ class KubeSandbox(SandboxLimits):
         return self
 
     @model_validator(mode="after")
+    def _selectors_pick_something(self) -> Self:
+        if self.proxy_port is not None and not self.proxy_selector:
+            raise ValueError(
+                "sandbox.proxy_selector is empty but sandbox.proxy_port is set, which would open that port of every "
+                "pod in the namespace: name the labels of the proxy's pods"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _lease_outlives_renewals(self) -> Self:
         if self.renew_seconds * 3 > self.lease_seconds:
             raise ValueError(
@@ -215,8 +224,6 @@ class PodSandbox(KubeSandbox):
     """One plain pod for each sandbox."""
 
     provider: Literal["pod"] = "pod"
-    prefetch: bool = True
-    """Pull images that are asked for in advance onto the nodes."""
 
 
 class PoolSettings(Settings):

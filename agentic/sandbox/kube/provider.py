@@ -223,9 +223,10 @@ class KubeProvider:
         api, _ = await self._connected()
         await api.delete(DAEMON_SETS, name)
 
-    async def sweep(self, run_id: str) -> int:
+    async def sweep(self, run_id: str, *, is_over: bool = False) -> int:
+        """See `SandboxProvider.sweep`. `is_over`: nobody works on this run any more, whatever its leases say."""
         api, source = await self._connected()
-        return await sweep_run(api, self.settings, source.kinds, run_id)
+        return await sweep_run(api, self.settings, source.kinds, run_id, is_over=is_over)
 
     async def close(self) -> None:
         if self._renewing is not None:

@@ -18,13 +18,18 @@ from agentic.sandbox.settings import KubeSandbox
 ALWAYS = (NETWORK_POLICIES, DAEMON_SETS)
 
 
-async def sweep_run(api: KubeApi, settings: KubeSandbox, kinds: Sequence[Resource], run_id: str) -> int:
-    """Remove the objects of dead owners, by the API server's clock; how many of the first kind there were."""
+async def sweep_run(
+    api: KubeApi, settings: KubeSandbox, kinds: Sequence[Resource], run_id: str, *, is_over: bool = False
+) -> int:
+    """Remove the objects of dead owners, by the API server's clock; how many of the first
+    kind there were. When the run is over, all of its owners are dead, however lately they renewed."""
     labels = selector(run=label_value(run_id))
     found = [(kind, await _list(api, kind, labels)) for kind in (*kinds, *ALWAYS)]
     leases = (await api.list(JOBS, labels=f"{labels},{LEASE_LABEL}=true")).items
     now = await _server_now(api, settings, run_id) if leases else 0.0
-    living = {name_of(lease) for lease in leases if not is_lease_dead(lease, settings.renew_seconds, now)}
+    living = {
+        name_of(lease) for lease in leases if not is_over and not is_lease_dead(lease, settings.renew_seconds, now)
+    }
     swept = 0
     for kind, bodies in found:
         for body in bodies:

@@ -81,6 +81,23 @@ async def test_a_dead_owners_sandboxes_are_swept_and_a_living_ones_are_not(kind:
         await dead.close()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_after_the_end_of_a_run_the_sandboxes_of_an_owner_killed_a_moment_ago_are_swept_at_once(
+    kind: str,
+) -> None:
+    async with memory_rig(kind) as rig:
+        await rig.provider.acquire(rig.spec("one"))
+        (job,) = (await rig.admin.list(JOBS)).items
+        elsewhere = {HOLDER: "elsewhere boot pid:[1] 1:1", HEARTBEAT: str(time.time() - 5)}
+        await rig.admin.patch(JOBS, name_of(job), {"metadata": {"annotations": elsewhere}})
+        exit_handler = rig.another()
+        assert await exit_handler.sweep(rig.run_id) == 0
+        assert await exit_handler.sweep("another-run", is_over=True) == 0
+        assert await exit_handler.sweep(rig.run_id, is_over=True) == 1
+        assert (await rig.admin.list(JOBS)).items == ()
+        await exit_handler.close()
+
+
 async def play_death(rig: Rig, sandbox_id: str) -> None:
     """Make the owner of a sandbox look like one on another machine that has stopped renewing."""
     for job in (await rig.admin.list(JOBS)).items:

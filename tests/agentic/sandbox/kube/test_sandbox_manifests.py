@@ -308,6 +308,7 @@ def test_label_values_fit_and_keep_what_fits(text: str) -> None:
             "sandbox.request_memory_mb is 1024 but sandbox.memory_mb is 512",
         ),
         ({"renew_seconds": 100, "lease_seconds": 120}, "has to survive three missed renewals"),
+        ({"proxy_port": 8080, "proxy_selector": ()}, "would open that port of every"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any], says: str) -> None:
