@@ -8,7 +8,6 @@ from steps import contract
 from steps.command import main
 from steps.contract import Step, StepInput, StepOutput
 
-
 ENDED = ("Succeeded", "Failed", "Error")
 """How Argo says that a workflow is over."""
 
