@@ -119,7 +119,7 @@ class KruiseSource:
         try:
             now = time.time()
             sandbox = await self._claimed(order, pool, now)
-            pod = await self._await_pod(order, sandbox)
+            pod = await self._await_pod(order, sandbox, pool.key.image)
             is_taken = True
             return Taken(name_of(pod), take_lease(self._settings.lease_seconds, now))
         finally:
@@ -182,12 +182,12 @@ class KruiseSource:
         patch = {"metadata": {"ownerReferences": owned_by(order.owner.lease), "uid": uid_of(sandbox)}}
         await self._api.patch(self._sandboxes, name_of(sandbox), patch)
 
-    async def _await_pod(self, order: Order, sandbox: JsonObject) -> JsonObject:
+    async def _await_pod(self, order: Order, sandbox: JsonObject, before: str) -> JsonObject:
         verdict = judge_in_place_update(sandbox, order.image)
         if verdict.state is ClaimState.FAILED:
             raise SandboxStartError(f"sandbox {order.name} was not started: {verdict.reason}")
         start = PodStart(self._api, order, self._settings, name_of(sandbox), is_known=False)
-        pod = await start.wait(lambda pod: has_image(pod, order.image))
+        pod = await start.wait(lambda pod: has_image(pod, order.image, before))
         require_isolated(order.name, sandbox_pod_spec(self._settings, order.image, order.resources), pod["spec"])
         return pod
 
@@ -238,20 +238,38 @@ class KruiseSource:
         self._watchers.clear()
 
 
-def has_image(pod: JsonObject, image: str) -> bool:
-    """Whether a pod was given this image, and runs it: an update in place shows in the spec first."""
+def has_image(pod: JsonObject, image: str, before: str) -> bool:
+    """Whether a pod that was made with one image was given this one, and runs it: an update in place shows in the spec
+    first. Its node may call the image by another name of the same content, but not by that of the one before."""
     spec = _container(pod["spec"]["containers"])
     status = _container(pod["status"].get("containerStatuses", []))
-    if spec.get("image") != image:
+    if not is_mirror(str(spec.get("image", "")), image):
         return False
     running = str(status.get("image", ""))
-    return running == image or not running or is_same_image(running, image)
+    is_as_before = is_mirror(running, before) and not is_mirror(image, before)
+    return not running or is_mirror(running, image) or not is_as_before
 
 
-def is_same_image(running: str, asked: str) -> bool:
-    """Container runtimes report an image by its full name, with the default registry and tag added."""
-    name = running.removeprefix("docker.io/").removeprefix("library/")
-    return name == asked or name == f"{asked}:latest" or name.rpartition("@")[2] == asked.rpartition("@")[2]
+def is_mirror(found: str, asked: str) -> bool:
+    """Whether a reference is this one, perhaps by way of a mirror, which puts its own address before or in place of the
+    registry's."""
+    (_, name, version), (registry, asked_name, asked_version) = split_reference(found), split_reference(asked)
+    is_name = name == asked_name or name.endswith((f"/{asked_name}", f"/{registry}/{asked_name}"))
+    return is_name and version == asked_version
+
+
+def split_reference(reference: str) -> tuple[str, str, str]:
+    """Registry, repository and version of an image, as container runtimes complete them: `python` is
+    `docker.io`, `library/python`, `latest`."""
+    name, _, digest = reference.partition("@")
+    registry, slash, rest = name.partition("/")
+    if not slash or not re.search(r"[.:]|^localhost$", registry):
+        registry, rest = "docker.io", name
+    rest, _, tag = rest.partition(":")
+    registry = "docker.io" if registry == "index.docker.io" else registry
+    if registry == "docker.io" and "/" not in rest:
+        rest = f"library/{rest}"
+    return registry, rest, digest or tag or "latest"
 
 
 def _container(containers: list[JsonObject]) -> JsonObject:

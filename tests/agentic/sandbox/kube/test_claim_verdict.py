@@ -12,6 +12,7 @@ from agentic.sandbox.kube.claims import (
     judge_kruise_claim,
     only_claimed,
 )
+from agentic.sandbox.kube.kruise import has_image
 
 
 def claim(**status: Any) -> dict[str, Any]:
@@ -97,3 +98,50 @@ def test_an_image_that_does_not_start_in_place_is_a_failure() -> None:
 def test_an_old_ready_condition_says_nothing_about_the_new_image() -> None:
     body = {"metadata": {"generation": 2}, "status": {**ready("True", "PodReady"), "observedGeneration": 1}}
     assert judge_in_place_update(body, "i:1").state is ClaimState.WAITING
+
+
+def pod_with(image: str, running: str) -> dict[str, Any]:
+    statuses = [{"name": "sandbox", "image": running}]
+    return {"spec": {"containers": [{"name": "sandbox", "image": image}]}, "status": {"containerStatuses": statuses}}
+
+
+BASE = "agentic-rl/sandbox:0.1.0"
+OTHER_NAMES = [
+    ("python:3.12", "docker.io/library/python:3.12"),
+    ("library/python:3.12", "docker.io/library/python:3.12"),
+    ("docker.io/python:3.12", "docker.io/library/python:3.12"),
+    ("index.docker.io/foo/bar:1", "docker.io/foo/bar:1"),
+    ("docker.io/foo/bar", "docker.io/foo/bar:latest"),
+    ("localhost:5000/bar", "localhost:5000/bar:latest"),
+    ("r.io/x:v1@sha256:aa", "r.io/x@sha256:aa"),
+    ("r.io/x:1", "r.io/x:another-tag-of-the-same-content"),
+    ("r.io/x:1", "sha256:0123"),
+    ("r.io/x:1", ""),
+]
+
+
+@pytest.mark.parametrize(("asked", "running"), OTHER_NAMES)
+def test_an_image_taken_in_place_is_known_by_whatever_name_its_node_has_for_it(asked: str, running: str) -> None:
+    assert has_image(pod_with(asked, running), asked, BASE)
+
+
+@pytest.mark.parametrize(
+    "mirrored", ["mirror.corp/r.io/team/x:1", "mirror.corp/team/x:1", "m.corp/cache/r.io/team/x:1"]
+)
+def test_an_image_by_way_of_a_mirror_is_the_same(mirrored: str) -> None:
+    assert has_image(pod_with(mirrored, mirrored), "r.io/team/x:1", BASE)
+
+
+@pytest.mark.parametrize(
+    ("given", "running"),
+    [
+        (BASE, BASE),
+        ("r.io/team/x:1", BASE),
+        ("r.io/team/x:1", f"docker.io/{BASE}"),
+        ("r.io/team/x:2", "r.io/team/x:1"),
+        ("r.io/team/y:1", "r.io/team/x:1"),
+        ("r.io/team/xx:1", "r.io/team/xx:1"),
+    ],
+)
+def test_a_pod_that_has_another_image_or_runs_the_one_before_still_is_waited_for(given: str, running: str) -> None:
+    assert not has_image(pod_with(given, running), "r.io/team/x:1", BASE)
