@@ -149,6 +149,9 @@ class KubeSandbox(SandboxLimits):
     """Folders with space of their own, which start empty and count against `scratch_mb`."""
     capabilities: tuple[Literal["SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE"], ...] = ()
     """Given back to a sandbox's root user: SETUID, SETGID and KILL for tasks that run commands as another user."""
+    run_as_user: int | None = Field(None, ge=1)
+    """User and group that everything in a sandbox runs as, for namespaces that enforce `restricted`; None is the
+    image's own user, which for most tasks is root without capabilities."""
     scratch_mb: int = Field(2048, ge=16)
     """Disk that a sandbox may write, in MiB; one that writes more is evicted, and lost."""
     request_memory_mb: int = Field(128, ge=4)

@@ -58,6 +58,9 @@ class Resources:
         return f"{self.memory_mb}mb-{round(self.cpus * 1000)}m"
 
 
+NEXT_TO_NOTHING = Resources(32, 0.05)
+
+
 def owned_by(lease: JsonObject) -> list[JsonObject]:
     """Owner references to a lease: what has them goes when it goes."""
     return [
@@ -86,7 +89,8 @@ def lease_job(settings: KubeSandbox, run_id: str, name: str, holder: str, now: f
         metadata["ownerReferences"] = [
             {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
         ]
-    container = {"name": "none", "image": settings.base_image, "command": ["true"]}
+    container = {**_sandbox_container(settings, settings.base_image, NEXT_TO_NOTHING), "name": "none"}
+    container |= {"command": ["true"], "volumeMounts": []}
     spec: JsonObject = {
         "parallelism": 0,
         "completions": 1,
@@ -94,7 +98,12 @@ def lease_job(settings: KubeSandbox, run_id: str, name: str, holder: str, now: f
         "activeDeadlineSeconds": settings.lease_seconds,
         "ttlSecondsAfterFinished": 0,
         "template": {
-            "spec": {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [container]}
+            "spec": {
+                "restartPolicy": "Never",
+                "automountServiceAccountToken": False,
+                "securityContext": _identity(settings),
+                "containers": [container],
+            }
         },
     }
     return {**JOBS.head(name, **metadata), "spec": spec}
@@ -119,7 +128,7 @@ def sandbox_pod_spec(
         "hostname": "sandbox",
         "dnsPolicy": "None",
         "dnsConfig": {"nameservers": ["127.0.0.1"]},
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": _identity(settings),
         "containers": [_sandbox_container(settings, image, resources)],
         "volumes": [
             {"name": f"writable-{number}", "emptyDir": {"sizeLimit": f"{settings.scratch_mb}Mi"}}
@@ -142,10 +151,19 @@ def sandbox_pod_spec(
     return spec
 
 
+def _identity(settings: KubeSandbox) -> JsonObject:
+    """Whom a pod's processes are, and the system calls that they may make."""
+    context: JsonObject = {"seccompProfile": {"type": "RuntimeDefault"}}
+    if settings.run_as_user is not None:
+        context |= {"runAsNonRoot": True, "runAsUser": settings.run_as_user, "runAsGroup": settings.run_as_user}
+        context["fsGroup"] = settings.run_as_user
+    return context
+
+
 def _add_exec_server(spec: JsonObject, settings: KubeSandbox, image: str) -> None:
     """The server as process 1, copied from an image of its own, so that tasks' images need nothing."""
     volume, (container,) = "exec-server", spec["containers"]
-    installing = _sandbox_container(settings, image, Resources(32, 0.05))
+    installing = _sandbox_container(settings, image, NEXT_TO_NOTHING)
     spec["initContainers"] = [
         {
             **installing,
@@ -257,7 +275,7 @@ def prefetch_set(
     labels = run_labels(run_id, owner, **{ROLE_LABEL: ROLE_PREFETCH})
     name = object_name("prefetch", owner, *images)
     selected = {**labels, "agentic-rl/prefetch": name}
-    resources = Resources(32, 0.05)
+    resources = NEXT_TO_NOTHING
     spec = sandbox_pod_spec(settings.model_copy(update={"exec_server_image": None}), settings.base_image, resources)
     spec.pop("topologySpreadConstraints")
     spec["restartPolicy"] = "Always"

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from agentic.cluster.resources import JsonObject
 from agentic.sandbox.kube import agent_sandbox, kruise
-from agentic.sandbox.kube.manifests import Resources, network_policy, sandbox_pod, sandbox_pod_spec
+from agentic.sandbox.kube.manifests import Resources, lease_job, network_policy, sandbox_pod, sandbox_pod_spec
 from agentic.sandbox.kube.mutations import find_weakened
 from agentic.sandbox.kube.names import label_value, object_name, readable_name
 from agentic.sandbox.kube.pool_size import PoolSize
@@ -81,6 +81,18 @@ def test_what_settings_may_change_of_a_pod_shows() -> None:
     assert context["readOnlyRootFilesystem"] is True
     assert context["capabilities"] == {"drop": ["ALL"], "add": ["SETUID"]}
     assert [mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]] == ["/tmp", "/logs"]
+
+
+@pytest.mark.parametrize("user", [None, 1000])
+def test_what_is_said_of_a_sandboxs_pod_is_said_of_the_leases_template_too(user: int | None) -> None:
+    settings = kube_settings("pod", run_as_user=user)
+    pod = sandbox_pod_spec(settings, "i:1", SMALL)
+    template = lease_job(settings, "r1", "lease", "me", 0.0)["spec"]["template"]["spec"]
+    assert pod["securityContext"] == template["securityContext"]
+    assert context_of(pod) == context_of(template)
+    assert set(limits_of(template)) == {"memory", "cpu", "ephemeral-storage"}
+    assert pod["securityContext"].get("runAsUser") == user
+    assert pod["securityContext"].get("runAsNonRoot") == (True if user else None)
 
 
 def test_the_network_policy_allows_the_proxys_port_and_nothing_else() -> None:
