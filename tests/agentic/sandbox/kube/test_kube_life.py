@@ -200,7 +200,8 @@ async def test_a_lease_that_vanished_is_made_anew_for_the_sandboxes_to_come() ->
 
 
 CHILD = """
-import asyncio, sys
+import asyncio, faulthandler, sys
+faulthandler.dump_traceback_later(40, exit=True)
 sys.path[:0] = [{doubles!r}]
 from kube_rig import kube_settings, make_provider, CLIENT
 from agentic.cluster.client import KubeClient
@@ -227,13 +228,14 @@ async def test_a_process_that_is_ended_leaves_nothing_or_what_a_sweep_removes_at
         assert rig.server is not None
         code = CHILD.format(doubles=str(ROOT / "tests/doubles"), address=rig.server.address)
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", code, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+            sys.executable, "-c", code, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
         assert child.stdout is not None
         assert await child.stdout.readline() == b"ready\n"
         assert await rig.provider.sweep("killed") == 0
         child.send_signal(how)
-        await child.wait()
+        _, errors = await child.communicate()
+        assert b"Timeout (" not in errors, errors.decode()
         if how is signal.SIGKILL:
             (pod,) = await rig.pods()
             (job,) = (await rig.admin.list(JOBS)).items
