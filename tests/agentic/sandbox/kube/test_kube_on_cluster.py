@@ -165,6 +165,7 @@ FAKE = {
 }
 
 
+@pytest.mark.scale
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_thousand_sandboxes_come_and_go_while_the_api_server_fails(kind: str, spaces: Spaces) -> None:
