@@ -200,8 +200,9 @@ async def test_a_lease_that_vanished_is_made_anew_for_the_sandboxes_to_come() ->
 
 
 CHILD = """
-import asyncio, faulthandler, sys
+import asyncio, faulthandler, signal, sys
 faulthandler.dump_traceback_later(40, exit=True)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run in the background, where it is ignored
 sys.path[:0] = [{doubles!r}]
 from kube_rig import kube_settings, make_provider, CLIENT
 from agentic.cluster.client import KubeClient
