@@ -4,6 +4,7 @@ Everything is real: the workflow's local run, bubblewrap, Harbor's trials, the p
 is the number of tasks and steps and the warm start, so no gain is asserted here; docs/results has the measured runs.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -68,8 +69,8 @@ class Demo:
 
     def kill_step(self, module: str) -> None:
         """SIGKILL to the step's own process, as a lost node would end it."""
-        for pid in processes.find(RUN_ID, self.workspace):
-            if f"{module}:run".encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+        for pid, line in self.command_lines():
+            if f"{module}:run".encode() in line:
                 os.kill(pid, signal.SIGKILL)
                 return
         raise AssertionError(f"{module} does not run: {self.said()}")
@@ -78,9 +79,13 @@ class Demo:
         return checkpoints.latest_step(self.run_dir / "checkpoints") or 0
 
     def trainers(self) -> int:
-        found = processes.find(RUN_ID, self.workspace)
-        lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found]
-        return sum(b"verl.trainer.main_ppo" in line for line in lines)
+        return sum(b"verl.trainer.main_ppo" in line for _, line in self.command_lines())
+
+    def command_lines(self) -> Iterator[tuple[int, bytes]]:
+        """Of the run's processes; many, such as those of sandboxes, are gone before they can be looked at."""
+        for pid in processes.find(RUN_ID, self.workspace):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                yield pid, Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 @pytest.fixture(scope="module")
