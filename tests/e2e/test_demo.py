@@ -163,10 +163,13 @@ def test_the_tokens_trained_are_the_tokens_sampled(demo: Demo) -> None:
 
 def test_the_trainers_probabilities_are_those_that_the_engine_sampled_with(demo: Demo) -> None:
     lines = [json.loads(line) for line in (demo.run_dir / "metrics.jsonl").read_text().splitlines()]
-    differences = [line["data"]["training/rollout_probs_diff_max"] for line in lines if line["step"] > 0]
+    differences = {line["step"]: line["data"]["training/rollout_probs_diff_max"] for line in lines if line["step"] > 0}
+    last_attempt = sorted((demo.run_dir / "metrics").glob("attempt-*.jsonl"))[-1]
+    resumed_from = json.loads(last_attempt.read_text().splitlines()[0])["step"] - 1
 
-    assert len(differences) == 3
-    assert max(differences) < 1e-3
+    # verl saves a step before it logs it: a kill in between loses that step's line, and no other's.
+    assert {1, 2, 3} - differences.keys() <= {resumed_from}
+    assert max(differences.values()) < 1e-3
 
 
 def test_the_checkpoint_loads_and_differs_from_the_starting_policy(demo: Demo) -> None:
