@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agentic.rollout.agents.names import AGENTS
 from agentic.rollout.outcomes import CaptureFacts, Outcome, TrialFacts, decide
 from agentic.rollout.settings import AgentSettings
 from agentic.sandbox.settings import SandboxSettings
@@ -40,13 +41,6 @@ _log = logging.getLogger(__name__)
 CLEANUP_SECONDS = 20.0
 """How long a cancelled trial may take to stop its sandbox before it is given up; a sweeper then has to end the sandbox.
 Stopping takes well under a second unless the machine is in trouble."""
-
-_AGENTS = {
-    "shell": "agentic.rollout.agents.shell:ShellAgent",
-    "tool-shell": "agentic.rollout.agents.tool_shell:ToolShellAgent",
-    "inside-shell": "agentic.rollout.agents.inside_shell:InsideShellAgent",
-    "scripted": "agentic.rollout.agents.scripted:ScriptedAgent",
-}
 
 _VERIFIER = "agentic.rollout.verifier:BriefVerifier"
 
@@ -264,7 +258,7 @@ def _harbor_config(request: TrialRequest) -> "TrialConfig":
         trial_name=request.trial_id,
         trials_dir=Path(request.trials_dir),
         agent=AgentConfig(
-            import_path=_AGENTS[request.agent.kind],
+            import_path=AGENTS[request.agent.kind].import_path,
             kwargs=request.agent.model_dump(exclude={"kind"}),
             override_timeout_sec=request.agent_seconds,
             override_setup_timeout_sec=request.start_seconds,
