@@ -56,17 +56,13 @@ class EnvironmentSpec(BaseModel):
     """Its keyword arguments; plain data, since Harbor writes them to the trial's folder."""
 
 
-class TrialRequest(BaseModel):
-    """Everything that one trial needs; plain data, so that it can go to another process or another machine."""
+class TrialPlan(BaseModel):
+    """What one trial is, wherever it runs; plain data."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     trial_id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=200)
-    """Unique within `trials_dir`; the sandbox's name derives from it."""
-    task_dir: str
-    """The task's folder in Harbor's format, as the trial runner sees it."""
-    trials_dir: str
-    """Where Harbor's folder of this trial is made."""
+    """Unique for who runs it; the sandbox's name derives from it."""
     agent: AgentSettings
     base_url: str
     """Where the agent's model answers: the session's endpoint."""
@@ -82,6 +78,15 @@ class TrialRequest(BaseModel):
     def agent_seconds(self) -> float:
         """What the agent may use of the deadline."""
         return self.deadline_seconds - self.start_seconds - self.grading_seconds
+
+
+class TrialRequest(TrialPlan):
+    """A trial, and the folders of the machine that runs it."""
+
+    task_dir: str
+    """The task's folder in Harbor's format, as the trial runner sees it."""
+    trials_dir: str
+    """Where Harbor's folder of this trial is made."""
 
 
 @dataclass(frozen=True, slots=True)
