@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workflows.errors import CommandError
-from workflows.settings import DEFAULT_PROFILE, PREFIX, profile_stem
+from workflows.settings import ALIASES, DEFAULT_PROFILE, PREFIX, profile_stem
 
 SUBMIT = Path(__file__).with_name("submit.py")
 """The command line's program."""
+
+KEPT = frozenset({"AGENTIC_WORKSPACE", *ALIASES})
+"""Environment variables, beside those of settings, that a later start of the same run needs as well."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Request:
 
     def command(self, run_id: str, environment: Mapping[str, str]) -> str:
         """The shell command that goes on with this run from the same folder: all that was given, environment first."""
-        kept = [name for name in sorted(environment) if name == "AGENTIC_WORKSPACE" or name.startswith(PREFIX)]
+        kept = [name for name in sorted(environment) if name in KEPT or name.startswith(PREFIX)]
         assignments = [f"{name}={shlex.quote(environment[name])}" for name in kept]
         words = ["python3", os.path.relpath(SUBMIT), "local", "--profile", self.profile_name, "--run-id", run_id]
         words += ["--start-from", self.start_from] if self.start_from else []

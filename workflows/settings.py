@@ -36,6 +36,9 @@ DEFAULT_PROFILE = "swe-qwen2.5-7b"
 PREFIX = "AGENTIC__"
 """Of environment variables that are settings."""
 
+ALIASES = {"REMOTE_AGENT_USE_LOCAL_TRIAL": ("rollout", "use_local_trial")}
+"""Environment variables under names of their own that are settings as well."""
+
 SELECTORS = ("source", "provider", "kind")
 """Keys that pick an alternative of a section."""
 
@@ -171,6 +174,9 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     for name, value in sorted(environment.items()):
         if name.startswith(PREFIX):
             _put(layer, name.removeprefix(PREFIX).lower().split("__"), value, f"environment variable {name}")
+    for name, path in ALIASES.items():
+        if name in environment:
+            _put(layer, path, environment[name], f"environment variable {name}")
     return layer
 
 

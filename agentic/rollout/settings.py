@@ -82,6 +82,18 @@ class RewardSettings(Settings):
     """The longest run of the task's tests that counts as fast."""
 
 
+class TrialServerSettings(Settings):
+    """A trial server elsewhere (`python -m agentic.rollout.server`), and how it is reached."""
+
+    url: str = Field(pattern=r"^https?://[^/\s]+(/[^\s]*)?$")
+    """Such as `https://trials.example:8443`."""
+    key_variable: str = "AGENTIC_TRIAL_SERVER_KEY"
+    """The environment variable that holds the server's key, in every process that runs rollouts; unset: none is sent.
+    On a cluster it comes from a Secret."""
+    unreachable_seconds: float = Field(120.0, gt=0)
+    """How long a server that gives no answer is asked again before the trial counts as lost; restarts take seconds."""
+
+
 class RolloutSettings(Settings):
     """How one sample becomes a graded trial."""
 
@@ -103,6 +115,11 @@ class RolloutSettings(Settings):
     keep_trials: Literal["none", "infra", "failed", "all"] = "infra"
     """Which trials leave Harbor's folder behind in `runs/<run-id>/trials/`; `failed` includes `infra`. Thousands of
     rollouts a run would fill a disk, and an ordinary failed one tells little."""
+    use_local_trial: bool = True
+    """Whether trials run in this run's own trial runner; otherwise `trial_server` runs them, with the same results. The
+    environment variable `REMOTE_AGENT_USE_LOCAL_TRIAL` sets it as well."""
+    trial_server: TrialServerSettings | None = None
+    """Needed when `use_local_trial` is false."""
     reward: RewardSettings = RewardSettings()
     """Bonuses on top of the resolve reward."""
     proxy: ProxySettings = ProxySettings()
@@ -130,5 +147,14 @@ class RolloutSettings(Settings):
                 f"rollout.deadline_seconds is {self.deadline_seconds:g} but start + grading need "
                 f"{self.start_seconds + self.grading_seconds:g}: raise the deadline or lower "
                 "rollout.start_seconds or rollout.grading_seconds"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _remote_trials_have_a_server(self) -> Self:
+        if not self.use_local_trial and self.trial_server is None:
+            raise ValueError(
+                "rollout.use_local_trial is false but rollout.trial_server.url is not set: name the trial server, or "
+                "set rollout.use_local_trial=true"
             )
         return self

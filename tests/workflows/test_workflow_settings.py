@@ -94,6 +94,17 @@ def test_a_wrong_environment_variable_is_refused_like_an_argument() -> None:
     assert refusal("demo", AGENTIC__TRAIN__STPES="3") == "unknown setting train.stpes: did you mean train.steps?"
 
 
+def test_where_trials_run_has_an_environment_variable_of_its_own() -> None:
+    server = "rollout.trial_server.url=https://trials.example:8443"
+    remote = load_settings("demo", [server], {"REMOTE_AGENT_USE_LOCAL_TRIAL": "false"}).rollout
+    assert (remote.use_local_trial, remote.trial_server.url) == (False, "https://trials.example:8443")
+    assert load_settings("demo", [], {"REMOTE_AGENT_USE_LOCAL_TRIAL": "true"}).rollout.use_local_trial
+    both = {"REMOTE_AGENT_USE_LOCAL_TRIAL": "true", "AGENTIC__ROLLOUT__USE_LOCAL_TRIAL": "false"}
+    assert load_settings("demo", [], both).rollout.use_local_trial, "the name that the guide uses wins"
+    assert "name the trial server" in refusal("demo", REMOTE_AGENT_USE_LOCAL_TRIAL="false")
+    assert refusal("demo", REMOTE_AGENT_USE_LOCAL_TRIAL="perhaps").startswith("rollout.use_local_trial is")
+
+
 def test_an_unknown_profile_lists_those_that_exist() -> None:
     line = refusal("dmeo")
     assert all(name in line for name in profile_names())
