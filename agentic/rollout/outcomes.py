@@ -7,8 +7,10 @@ Rules, first match wins:
 1. capture lost → infra: a grade without the tokens that earned it is worthless for training;
 2. cut by the whole trial's deadline → infra: the agent has its own, shorter limit, so something else was slow;
 3. the verifier's verdict counts: resolved → solved, else by what ended the agent;
-4. without a verdict only an exceeded context is graded (Harbor skips the verifier then): no other failure can tell an
-   agent's fault from the infrastructure's, so an unknown exception is infra, never a failed task.
+4. without a verdict only two ends are graded: an exceeded context (Harbor skips the verifier then), and a sandbox that
+   went over its own limits of memory or disk, which is failed: where a limit ends a single command, the same agent gets
+   an exit code and its tests fail. No other failure can tell an agent's fault from the infrastructure's, so an unknown
+   exception is infra, never a failed task.
 A graded rollout in which the model was never asked is infra too: the agent did not take part.
 """
 
@@ -22,6 +24,7 @@ RESOLVED_KEY = "reward"
 
 _OVERFLOWS = frozenset({"ContextLengthExceededError", "ContextWindowExceededError"})
 _TIMEOUTS = frozenset({"AgentTimeoutError"})
+_EXHAUSTED = frozenset({"SandboxExhaustedError"})
 
 
 class Outcome(StrEnum):
@@ -82,18 +85,24 @@ def decide(trial: TrialFacts, capture: CaptureFacts) -> Verdict:
     if trial.deadline_passed:
         return _infra("the trial's deadline passed outside the agent's time")
     if trial.rewards is None:
-        return _without_verdict(trial)
+        return _without_verdict(trial, capture)
     resolve = trial.rewards.get(RESOLVED_KEY)
     if resolve is None or not math.isfinite(resolve):
         return _infra(f"the verifier wrote no finite {RESOLVED_KEY!r}: {dict(trial.rewards)}")
-    if capture.calls == 0 and not capture.overflowed:
+    if not _took_part(capture):
         return _infra("the agent never asked the model")
     return Verdict(_graded(resolve, trial, capture))
 
 
-def _without_verdict(trial: TrialFacts) -> Verdict:
+def _took_part(capture: CaptureFacts) -> bool:
+    return capture.calls > 0 or capture.overflowed
+
+
+def _without_verdict(trial: TrialFacts, capture: CaptureFacts) -> Verdict:
     if trial.exception in _OVERFLOWS:
         return Verdict(Outcome.CONTEXT_OVERFLOW)
+    if trial.exception in _EXHAUSTED and _took_part(capture):
+        return Verdict(Outcome.FAILED)
     if trial.exception is None:
         return _infra("the trial ended without a verdict and without an exception")
     return _infra(f"{trial.exception}: {trial.message}" if trial.message else trial.exception)

@@ -2,6 +2,7 @@
 
     TransientError
     ├── SandboxLostError      the sandbox died, or the way to it broke: infra, never an exit code
+    │   └── SandboxExhaustedError  what ran in it took more memory or disk than its limits: its own doing
     ├── SandboxStartError     it could not be started this time
     └── SandboxTransferError  a file or folder did not get in or out whole
     PermanentError
@@ -17,6 +18,11 @@ from agentic.errors import PermanentError, TransientError
 
 class SandboxLostError(TransientError):
     """The sandbox died or became unreachable; what ran in it has no result."""
+
+
+class SandboxExhaustedError(SandboxLostError):
+    """The sandbox is lost because what ran in it went over its own limits of memory or disk. Where a limit ends a command
+    alone, the same is that command's result."""
 
 
 class SandboxStartError(TransientError):

@@ -14,14 +14,16 @@ from agentic.cluster.errors import WaitTimeoutError
 from agentic.cluster.watching import Watcher
 from agentic.errors import AgenticError
 from agentic.sandbox.base import Command, ExecResult, SandboxSpec
-from agentic.sandbox.errors import SandboxLostError, SandboxStartError
+from agentic.sandbox.errors import SandboxExhaustedError, SandboxLostError, SandboxStartError
 from agentic.sandbox.kube.execution import ExecRequest, SandboxExec
 from agentic.sandbox.kube.transfers import Transfers
-from agentic.sandbox.kube.verdict import container_id_of, why_lost
+from agentic.sandbox.kube.verdict import Loss, container_id_of, why_lost
 from agentic.sandbox.settings import KubeSandbox
 
 REASON_SECONDS = 3.0
 """How long the watch may take to tell why a pod is gone."""
+
+RELEASED = Loss("it was released")
 
 PREPARE = 'mkdir -p -- "$1"'
 """Run as `sh -c PREPARE sh FOLDER`."""
@@ -48,7 +50,7 @@ class RemoteSandbox:
         self._settings, self._channel, self._transfers, self._pods = settings, channel, transfers, pods
         self._give_back = give_back
         self._container = container_id_of(pods.objects.get(pod, {}))
-        self._lost: str | None = None
+        self._lost: Loss | None = None
         self._release: asyncio.Task[None] | None = None
 
     async def prepare(self) -> None:
@@ -97,17 +99,21 @@ class RemoteSandbox:
 
     def _require_alive(self) -> None:
         if self._lost is None and self._release is not None:
-            self._lost = "it was released"
+            self._lost = RELEASED
         if self._lost is not None:
-            raise SandboxLostError(f"sandbox {self.name} is lost: {self._lost}")
+            raise self._say(self._lost)
 
     async def _lose(self, error: SandboxLostError) -> SandboxLostError:
         """Remember that it is lost, and why if that can be learnt."""
         if self._release is None:
-            self._lost = await self._reason() or str(error)
-        return SandboxLostError(f"sandbox {self.name} is lost: {self._lost or 'it was released'}")
+            self._lost = await self._reason() or Loss(str(error))
+        return self._say(self._lost or RELEASED)
 
-    async def _reason(self) -> str | None:
+    def _say(self, loss: Loss) -> SandboxLostError:
+        kind = SandboxExhaustedError if loss.is_own_doing else SandboxLostError
+        return kind(f"sandbox {self.name} is lost: {loss.reason}")
+
+    async def _reason(self) -> Loss | None:
         with contextlib.suppress(WaitTimeoutError, AgenticError):
             return await self._pods.wait_for(
                 self._pod, lambda pod: why_lost(pod, self._container), timeout_seconds=REASON_SECONDS

@@ -6,6 +6,7 @@ The words looked for are those of kubelet, scheduler, node lifecycle and taint c
 it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -34,6 +35,15 @@ class PodVerdict:
     """Why it waits or is lost; empty while it runs."""
     is_permanent: bool = False
     """Whether another pod of the same kind would end the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Why a sandbox that ran does so no more."""
+
+    reason: str
+    is_own_doing: bool = False
+    """Whether what ran in it went over the sandbox's own limits, as opposed to its node's or the cluster's."""
 
 
 HOPELESS = {
@@ -82,6 +92,11 @@ LOST_REASONS = {
     "Preempted": "it was preempted",
     "UnexpectedAdmissionError": "its node refused it",
 }
+OWN_STORAGE = re.compile(
+    r"exceeded its local ephemeral storage limit|storage usage exceeds the total limit of containers"
+    r"|Usage of EmptyDir volume .* exceeds the limit"
+)
+"""How kubelet says that a pod is evicted for its own writing; a node that is short of something says "was low on"."""
 DISRUPTIONS = {
     "PreemptionByScheduler": "it was preempted by a pod of higher priority",
     "DeletionByTaintManager": "its node became unreachable or was tainted",
@@ -112,20 +127,28 @@ def judge_pod(pod: JsonObject, events: Sequence[JsonObject] = ()) -> PodVerdict:
     return _judge_waiting(status, state.get("waiting", {}), events)
 
 
-def why_lost(pod: JsonObject | None, container_id: str) -> str | None:
+def why_lost(pod: JsonObject | None, container_id: str) -> Loss | None:
     """Why a sandbox that ran in this container runs no more; None while it does. A container that was started again is
     another one: its files and processes are gone."""
     if pod is None:
-        return "its pod was deleted"
+        return Loss("its pod was deleted")
     verdict = judge_pod(pod)
     container = _container(pod.get("status", {}))
     ended = container.get("state", {}).get("terminated")
     if verdict.state is PodState.LOST or ended is not None:
-        return verdict.reason
+        return Loss(verdict.reason, _is_own_doing(pod, ended))
     if container_id and container_id_of(pod) != container_id:
         last = container.get("lastState", {}).get("terminated")
-        return f"its container was started again{f': {_why_terminated(last)}' if last else ''}"
+        reason = f"its container was started again{f': {_why_terminated(last)}' if last else ''}"
+        return Loss(reason, _is_own_doing(pod, last))
     return None
+
+
+def _is_own_doing(pod: JsonObject, ended: JsonObject | None) -> bool:
+    """Only what surely is: a container over its own memory, a pod over its own disk."""
+    status = pod.get("status", {})
+    is_over_disk = status.get("reason") == "Evicted" and OWN_STORAGE.search(str(status.get("message", "")))
+    return bool(is_over_disk) or (ended or {}).get("reason") == "OOMKilled"
 
 
 def container_id_of(pod: JsonObject) -> str:

@@ -20,6 +20,7 @@ EXCEPTIONS = (
     "ContextLengthExceededError",
     "ContextWindowExceededError",
     "SandboxLostError",
+    "SandboxExhaustedError",
     "SandboxStartError",
     "ImageMissingError",
     "ModelUnavailableError",
@@ -56,8 +57,9 @@ def test_a_rollout_without_its_tokens_is_never_graded(trial, capture):
 
 
 @given(trials, captures)
-def test_a_grade_needs_a_verdict_or_an_exceeded_context(trial, capture):
-    if trial.rewards is None and trial.exception not in ("ContextLengthExceededError", "ContextWindowExceededError"):
+def test_a_grade_needs_a_verdict_or_an_end_that_is_the_agents_own(trial, capture):
+    own = ("ContextLengthExceededError", "ContextWindowExceededError", "SandboxExhaustedError")
+    if trial.rewards is None and trial.exception not in own:
         assert decide(trial, capture).outcome is Outcome.INFRA
 
 
@@ -105,6 +107,8 @@ def test_a_trial_that_its_deadline_cut_is_never_graded(trial, capture):
         (TrialFacts(None, "AgentTimeoutError"), WHOLE, Outcome.INFRA),
         (TrialFacts(None, "VerifierTimeoutError"), WHOLE, Outcome.INFRA),
         (TrialFacts(None, "SandboxLostError", "gone"), WHOLE, Outcome.INFRA),
+        (TrialFacts(None, "SandboxExhaustedError", "memory"), WHOLE, Outcome.FAILED),
+        (TrialFacts(None, "SandboxExhaustedError", "memory"), CaptureFacts(True, calls=0), Outcome.INFRA),
         (TrialFacts(None), WHOLE, Outcome.INFRA),
     ],
 )

@@ -15,7 +15,7 @@ from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, LoadedCredentials
 from agentic.cluster.resources import JOBS, NODES, PODS, name_of
 from agentic.sandbox.base import SandboxProvider
-from agentic.sandbox.errors import SandboxLostError, SandboxStartError
+from agentic.sandbox.errors import SandboxExhaustedError, SandboxLostError, SandboxStartError
 from agentic.sandbox.kube.provider import KubeProvider
 from testbed.fake_nodes import NODE_SELECTOR, TOLERATION, fake_node
 
@@ -115,20 +115,25 @@ async def test_a_sandbox_that_no_node_has_room_for_is_infra_with_the_schedulers_
             await rig.provider.acquire(rig.spec("one"))
 
 
-async def test_a_sandbox_over_its_memory_is_lost_and_says_so(spaces: Spaces) -> None:
+async def test_a_sandbox_over_its_memory_is_a_killed_command_or_its_own_doing(spaces: Spaces) -> None:
     async with cluster_rig("pod", spaces.of("pod"), memory_mb=64, request_memory_mb=16) as rig:
         sandbox = await rig.provider.acquire(rig.spec("one"))
         hog = ["python3", "-S", "-E", "-c", "bytearray(256 << 20)"]
-        result_or_loss: object
         try:
-            result_or_loss = await sandbox.exec(hog, timeout_seconds=20)
-        except SandboxLostError as error:
-            result_or_loss = error
-        if isinstance(result_or_loss, SandboxLostError):
-            assert "used more memory than its limit" in str(result_or_loss)
+            result = await sandbox.exec(hog, timeout_seconds=20)
+        except SandboxExhaustedError as error:
+            assert "used more memory than its limit" in str(error)
         else:
-            assert result_or_loss.exit_code == 137  # type: ignore[attr-defined]
+            assert result.exit_code == 137
             assert (await sandbox.exec("echo alive")).text == "alive\n"
+
+
+@pytest.mark.timeout(240)
+async def test_a_sandbox_over_its_disk_is_evicted_and_that_is_its_own_doing(spaces: Spaces) -> None:
+    async with cluster_rig("pod", spaces.of("pod"), scratch_mb=16) as rig:
+        sandbox = await rig.provider.acquire(rig.spec("one"))
+        with pytest.raises(SandboxExhaustedError, match="it was evicted"):
+            await sandbox.exec("head -c 64M /dev/zero > /tmp/large; sleep 150", timeout_seconds=160)
 
 
 async def test_a_pod_whose_time_is_over_is_lost_and_says_so(spaces: Spaces) -> None:

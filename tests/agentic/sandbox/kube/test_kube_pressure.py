@@ -11,7 +11,7 @@ from kube_store import Refusal
 
 from agentic.cluster.resources import EVENTS, PODS, JsonObject, name_of
 from agentic.sandbox.base import ExecResult, Sandbox
-from agentic.sandbox.errors import SandboxLostError, SandboxSetupError, SandboxStartError
+from agentic.sandbox.errors import SandboxExhaustedError, SandboxLostError, SandboxSetupError, SandboxStartError
 from agentic.sandbox.kube.pacing import Gate, starts_allowed
 
 NO_ROOM = "0/3 nodes are available: 3 Insufficient cpu."
@@ -126,6 +126,16 @@ LOSSES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+OWN_DOING = {
+    "out of memory": LOSSES["out of memory"][0],
+    "out of disk": {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. ",
+    },
+}
+
+
 async def run_and_lose(rig: Rig, sandbox: Sandbox, status: dict[str, Any]) -> ExecResult:
     assert rig.server is not None
     running = asyncio.create_task(sandbox.exec("echo begun > /tmp/begun; sleep 30"))
@@ -144,7 +154,18 @@ async def test_a_sandbox_that_is_lost_under_a_command_says_why_and_stays_lost(lo
         sandbox = await rig.provider.acquire(rig.spec("one"))
         with pytest.raises(SandboxLostError, match=reason):
             await run_and_lose(rig, sandbox, status)
-        with pytest.raises(SandboxLostError, match=reason):
+        with pytest.raises(SandboxLostError, match=reason) as raised:
+            await sandbox.exec("true")
+        assert isinstance(raised.value, SandboxExhaustedError) is (loss in OWN_DOING)
+
+
+@pytest.mark.parametrize("loss", OWN_DOING)
+async def test_a_sandbox_that_went_over_its_own_limits_says_that_it_was_its_own_doing(loss: str) -> None:
+    async with memory_rig("pod") as rig:
+        sandbox = await rig.provider.acquire(rig.spec("one"))
+        with pytest.raises(SandboxExhaustedError):
+            await run_and_lose(rig, sandbox, OWN_DOING[loss])
+        with pytest.raises(SandboxExhaustedError):
             await sandbox.exec("true")
 
 

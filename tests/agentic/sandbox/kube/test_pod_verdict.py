@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentic.sandbox.kube.verdict import PodState, judge_pod, why_lost
+from agentic.sandbox.kube.verdict import Loss, PodState, judge_pod, why_lost
 
 DEADLINE = "Pod was active on the node longer than the specified deadline"
 EVICTED = (
@@ -199,10 +199,9 @@ def test_a_container_that_was_started_again_is_another_sandbox() -> None:
     container = body["status"]["containerStatuses"][0]
     container |= {"containerID": "containerd://b", "lastState": ended(137, "OOMKilled")}
     assert why_lost(body, "containerd://b") is None
-    assert why_lost(body, "containerd://a") == (
-        "its container was started again: it used more memory than its limit and was killed (OOMKilled, exit code 137)"
-    )
-    assert why_lost(None, "containerd://a") == "its pod was deleted"
+    reason = "it used more memory than its limit and was killed (OOMKilled, exit code 137)"
+    assert why_lost(body, "containerd://a") == Loss(f"its container was started again: {reason}", is_own_doing=True)
+    assert why_lost(None, "containerd://a") == Loss("its pod was deleted")
 
 
 def test_a_container_that_ends_to_take_another_image_is_waited_for() -> None:
@@ -210,4 +209,30 @@ def test_a_container_that_ends_to_take_another_image_is_waited_for() -> None:
     assert judge_pod(body).state is PodState.LOST
     body["spec"] = {"restartPolicy": "Always"}
     assert judge_pod(body).state is PodState.UNPULLABLE
-    assert why_lost(body, "") == "its first process ended with exit code 143"
+    assert why_lost(body, "") == Loss("its first process ended with exit code 143")
+
+
+@pytest.mark.parametrize(
+    ("message", "is_own_doing"),
+    [
+        ('Container sandbox exceeded its local ephemeral storage limit "2Gi". ', True),
+        ("Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. ", True),
+        ('Usage of EmptyDir volume "writable-0" exceeds the limit "2Gi". ', True),
+        ("The node was low on resource: ephemeral-storage. Threshold quantity: 1, available: 0. ", False),
+        ("The node was low on resource: memory. Container sandbox was using 9Mi, request is 1Mi. ", False),
+        ("Pod was evicted by somebody", False),
+    ],
+)
+def test_what_a_sandbox_did_to_itself_is_told_from_what_its_node_did(message: str, is_own_doing: bool) -> None:
+    body = pod("Failed", reason="Evicted", message=message)
+    loss = why_lost(body, "")
+    assert loss is not None
+    assert loss.reason.startswith("it was evicted (")
+    assert loss.is_own_doing is is_own_doing
+
+
+def test_only_the_kernels_own_limit_makes_a_killed_container_its_own_doing() -> None:
+    for reason, is_own_doing in (("OOMKilled", True), ("Error", False), ("ContainerStatusUnknown", False)):
+        loss = why_lost(pod("Failed", ended(137, reason)), "")
+        assert loss is not None
+        assert loss.is_own_doing is is_own_doing
