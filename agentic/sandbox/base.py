@@ -78,6 +78,8 @@ class SandboxSpec:
     sockets: Mapping[Path, str] = field(default_factory=dict)
     """Unix sockets of the host, each with its path inside: the only network there is. The socket is made connectable
     for every user; the folder that holds it guards it on the host."""
+    folders: Mapping[Path, str] = field(default_factory=dict)
+    """Folders of the host that are shown read-only, each with its path inside."""
     writable_layer: Path | None = None
     """An empty folder of the host that receives what is written, for image builds; None is scratch space."""
 

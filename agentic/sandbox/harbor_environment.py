@@ -1,7 +1,8 @@
 """Harbor 0.25's environment over our sandboxes.
 
 Used by `EnvironmentConfig(import_path="agentic.sandbox.harbor_environment:SandboxEnvironment", kwargs={...})`, where
-kwargs are JSON (Harbor writes them into config.json): `sockets` maps host sockets to paths inside. The live parts that
+kwargs are JSON (Harbor writes them into config.json): `sockets` maps host sockets to paths inside, and `folders` maps
+host folders to where they are shown read-only; an image of a registry has to hold those itself. The live parts that
 trials share, come from the scope that a trial is created and run in:
 
     with sandbox_scope(SandboxScope(provider, images, run_id)):
@@ -27,7 +28,7 @@ from harbor.environments.capabilities import EnvironmentCapabilities, Environmen
 from harbor.environments.definition import require_agent_environment_definition
 from harbor.models.trial.config import ResourceMode
 
-from agentic.sandbox.base import Sandbox, SandboxImage, SandboxProvider, SandboxSpec
+from agentic.sandbox.base import ImageReference, Sandbox, SandboxImage, SandboxProvider, SandboxSpec
 from agentic.sandbox.errors import SandboxLostError, SandboxSetupError
 from agentic.sandbox.images import ImageSource
 
@@ -59,12 +60,19 @@ def sandbox_scope(scope: SandboxScope) -> Iterator[None]:
 class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
     """One trial's sandbox."""
 
-    def __init__(self, *arguments: Any, sockets: Mapping[str, str] | None = None, **keywords: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        sockets: Mapping[str, str] | None = None,
+        folders: Mapping[str, str] | None = None,
+        **keywords: Any,
+    ) -> None:
         try:
             self._scope = _scope.get()
         except LookupError:
             raise SandboxSetupError("a trial was created outside of sandbox_scope(...): open one around it") from None
         self._sockets = {Path(source): target for source, target in (sockets or {}).items()}
+        self._folders = {Path(source): target for source, target in (folders or {}).items()}
         self._sandbox: Sandbox | None = None
         super().__init__(*arguments, **keywords)
 
@@ -95,15 +103,17 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
     async def start(self, force_build: bool) -> None:
         memory_mb = self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT)
         cpus = self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
+        image = self._find_image()
         spec = SandboxSpec(
             run_id=self._scope.run_id,
             sandbox_id=make_sandbox_id(self.session_id),
-            image=self._find_image(),
+            image=image,
             env=self._startup_env(),
             workdir=self.task_env_config.workdir,
             memory_mb=memory_mb,
             cpus=cpus,
             sockets=self._sockets,
+            folders={} if isinstance(image, ImageReference) else self._folders,
         )
         self._sandbox = await self._scope.provider.acquire(spec)
         await self.ensure_dirs(self._mount_targets(writable_only=True))

@@ -258,6 +258,10 @@ def require_takeable(spec: SandboxSpec) -> None:
     require_safe(spec.run_id, spec.sandbox_id)
     if spec.writable_layer is not None:
         raise SandboxSetupError("pods cannot write into a layer: build images with sandbox.provider=bubblewrap")
+    if spec.folders:
+        raise SandboxSetupError(
+            f"pods show no folders of this machine: put {', '.join(spec.folders.values())} into their image"
+        )
     if spec.sockets:
         raise SandboxSetupError(
             "pods cannot bind a socket of this machine: choose an agent that runs outside such as shell, or let the "

@@ -68,6 +68,9 @@ class BubblewrapProvider:
         name = f"{spec.run_id}/{spec.sandbox_id}"
         if name in self._sandboxes:
             raise SandboxStartError(f"sandbox {name} runs already: give each its own id")
+        for socket in spec.sockets:
+            open_socket_to_all(socket)
+        require_folders(spec)
         async with self._start_gate:
             client = await self.client()
             cgroup = self._make_cgroup(spec)
@@ -114,8 +117,6 @@ class BubblewrapProvider:
         scratch_mb = min(self.settings.scratch_mb, (spec.memory_mb or self.settings.memory_mb) // 2)
         scratch_bytes = scratch_mb * MIB
         shm_bytes = scratch_bytes // SHM_SHARE
-        for socket in spec.sockets:
-            open_socket_to_all(socket)
         return {
             "op": wire.START,
             "sandbox": name,
@@ -124,6 +125,7 @@ class BubblewrapProvider:
             "owner": self.store.owner,
             "layers": [f"layers/{layer.name}" for layer in spec.rootfs.layers],
             "binds": [[bind.source, bind.target] for bind in spec.rootfs.binds],
+            "folders": [[str(source.resolve()), target] for source, target in spec.folders.items()],
             "sockets": [[str(source.resolve()), target] for source, target in spec.sockets.items()],
             "workdir": spec.workdir or spec.rootfs.config.workdir,
             "writable_layer": str(spec.writable_layer.resolve()) if spec.writable_layer else None,
@@ -333,3 +335,10 @@ def open_socket_to_all(socket: Path) -> None:
             socket.chmod(stat.S_IMODE(mode) | 0o666)
     except OSError as error:
         raise SandboxStartError(f"socket {socket} cannot be shown to a sandbox: {error.strerror}") from error
+
+
+def require_folders(spec: SandboxSpec) -> None:
+    """Refuse a start that shows a folder of the host which isn't there."""
+    missing = [str(folder) for folder in spec.folders if not folder.is_dir()]
+    if missing:
+        raise SandboxStartError(f"no folder {', '.join(missing)} to show to sandbox {spec.sandbox_id}")

@@ -143,6 +143,7 @@ class ContainerProvider:
             f"--label={OWNER_LABEL}={self._owner.pid}:{self._owner.started}",
         ]
         options += [f"--volume={bind.source}:{bind.target}:ro" for bind in spec.rootfs.binds]
+        options += [f"--volume={source.resolve()}:{target}:ro" for source, target in spec.folders.items()]
         options += [f"--volume={source.resolve()}:{target}" for source, target in spec.sockets.items()]
         return options + ([f"--runtime={settings.runtime}"] if settings.runtime else []) + list(settings.options)
 

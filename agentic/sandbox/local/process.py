@@ -44,6 +44,8 @@ class ProcessProvider:
         folder = self.running_folder.folder(spec.run_id, spec.sandbox_id)
         if folder.exists():
             raise SandboxStartError(f"sandbox {spec.run_id}/{spec.sandbox_id} runs already: give each its own id")
+        if spec.folders:
+            raise SandboxStartError("sandbox.provider=unsafe-process shows no folders of the host: choose another")
         self.running_folder.write(spec.run_id, spec.sandbox_id, SandboxState(self._owner))
         root = folder / "root"
         root.mkdir()

@@ -104,6 +104,24 @@ async def test_a_socket_that_is_none_is_refused(
             await provider.acquire(make_spec(sockets={path: "/run/x"}))
 
 
+async def test_a_folder_of_the_host_is_shown_and_cannot_be_written(
+    provider: BubblewrapProvider, make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir(mode=0o755)
+    (tools / "program").write_text("echo works")
+    sandbox = await provider.acquire(make_spec(folders={tools: "/opt/agentic/tools"}))
+    result = await sandbox.exec(
+        "sh /opt/agentic/tools/program && touch /opt/agentic/tools/x /opt/agentic/tools/program"
+    )
+    assert (result.text, result.exit_code) == ("works\n", 1)
+    assert "Read-only file system" in result.error_text
+    assert (await sandbox.exec("touch /opt/agentic/beside")).exit_code == 0
+    assert [path.name for path in tools.iterdir()] == ["program"]
+    with pytest.raises(SandboxStartError, match="no folder"):
+        await provider.acquire(make_spec(folders={tmp_path / "missing": "/opt/x"}))
+
+
 async def test_a_fork_bomb_is_contained_and_ends_with_its_command(
     provider: BubblewrapProvider, make_spec: MakeSpec
 ) -> None:

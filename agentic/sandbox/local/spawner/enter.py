@@ -63,11 +63,12 @@ def _give(path: str, owner: int | None) -> None:
 
 
 def mount_root(request: dict[str, Any]) -> None:
-    """Mount layers, writable layer, binds and sockets at MOUNT_POINT, in a private mount namespace."""
+    """Mount layers, writable layer, binds, folders and sockets at MOUNT_POINT, in a private mount namespace."""
     os.unshare(os.CLONE_NEWNS)
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     os.chdir(request["store"])
     binds = [(os.open(source, os.O_PATH), target, True) for source, target in request["binds"]]
+    folders = [(os.open(source, os.O_PATH), target, True) for source, target in request["folders"]]
     sockets = [(os.open(source, os.O_PATH), target, False) for source, target in request["sockets"]]
     writable, owner = request["writable_layer"], request["owner"]
     if writable is None:
@@ -77,13 +78,13 @@ def mount_root(request: dict[str, Any]) -> None:
     for name in ("upper", "work"):
         os.mkdir(f"{writable}/{name}", 0o755)
         _give(f"{writable}/{name}", owner)
-    for _, target, _ in sockets:
-        make_mount_point(f"{writable}/upper", target, owner, is_folder=False)
+    for _, target, is_folder in folders + sockets:
+        make_mount_point(f"{writable}/upper", target, owner, is_folder)
     make_mount_point(f"{writable}/upper", request["workdir"], owner, is_folder=True)
     options = f"lowerdir={':'.join(request['layers'])},upperdir={writable}/upper,workdir={writable}/work"
     options += ",userxattr" if owner is None else ""
     syscalls.mount("overlay", MOUNT_POINT, "overlay", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
-    for handle, target, read_only in binds + sockets:
+    for handle, target, read_only in binds + folders + sockets:
         put = syscalls.bind_read_only if read_only else syscalls.bind
         put(f"/proc/self/fd/{handle}", MOUNT_POINT + target)
 
