@@ -10,6 +10,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Protocol
 
 LONGEST_NAME = 256
 """Characters of a key or name with quotes; a longer one is no call, so what is kept back stays small."""
@@ -18,6 +19,44 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _IN_STRING = re.compile(r'["\\]')
 _BETWEEN = re.compile(r'["{}\[\]]')
 _AFTER_PLAIN = re.compile(r"[,}\]\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call is one for certain; its arguments follow."""
+
+    name: str
+
+
+type CallPiece = Called | str
+"""What a reader gives out: a call that begins, or more of its arguments."""
+
+
+class BlockReader(Protocol):
+    """Reads what stands between the markers of calls. Fed once, from the first character to the last."""
+
+    @property
+    def is_call(self) -> bool:
+        """Whether there is a call for certain, whatever follows."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the block has ended by itself, for forms without a closing marker."""
+        ...
+
+    @property
+    def left(self) -> str:
+        """Text after a block that ended by itself."""
+        ...
+
+    def feed(self, text: str) -> list[CallPiece]:
+        """What is certain after this text too."""
+        ...
+
+    def finish(self, is_closed: bool) -> list[CallPiece]:
+        """The rest: the block was closed by its marker, or the turn ended within it."""
+        ...
 
 
 class Place(Enum):
@@ -86,6 +125,7 @@ class CallReader:
     _span: ValueSpan | None = None
     _held: list[str] = field(default_factory=list)
     _keeps: bool = False
+    _is_given: bool = False
 
     @property
     def is_call(self) -> bool:
@@ -93,22 +133,34 @@ class CallReader:
         return self.name is not None and self.has_arguments
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the object is whole."""
+        return self.place is Place.CLOSED
+
+    @property
     def left(self) -> str:
         """Text after the closed object."""
         return self._rest
 
-    def feed(self, text: str) -> str:
-        """Text of the arguments that may be given out now."""
+    def feed(self, text: str) -> list[CallPiece]:
+        """The call once it is one, and text of the arguments that may be given out now."""
         if self.place is Place.BROKEN:
-            return ""
+            return []
         self._rest += text
         while self._step():
             pass
-        if not self.is_call or not self._held:
-            return ""
-        given = "".join(self._held)
+        if self.name is None or not self.has_arguments or not self._held:
+            return []
+        given: list[CallPiece] = ["".join(self._held)]
         self._held.clear()
+        if not self._is_given:
+            self._is_given = True
+            given.insert(0, Called(self.name))
         return given
+
+    def finish(self, is_closed: bool) -> list[CallPiece]:
+        """Nothing: arguments are what was written."""
+        return []
 
     def _step(self) -> bool:
         if self.place is Place.INSIDE:

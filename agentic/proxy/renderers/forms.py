@@ -20,6 +20,59 @@ class CallForm:
     """What comes after it; None: the reply is calls from its beginning on, or none, and a semicolon parts them."""
     argument_keys: tuple[str, ...]
 
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Texts that are read."""
+        return tuple(text for text in (self.opening, self.closing) if text)
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedForm:
+    """How calls are written whose arguments are tags and no JSON."""
+
+    opening: str
+    """What begins a block of calls."""
+    closing: str
+    name_open: str | None
+    """What comes before a call's name; None: a block is one call, and begins with its name."""
+    name_end: str
+    call_end: str | None
+    """What closes a call; None: the block's end does."""
+    key_open: str
+    key_end: str
+    value_open: str | None
+    """What comes before a value; None: the end of its name does."""
+    value_end: str
+    has_line_breaks: bool
+    """Whether one line break at each end of a value belongs to the form."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Texts that are read."""
+        texts = (self.opening, self.closing, self.name_open, self.call_end, self.key_open, self.key_end)
+        return tuple(text for text in (*texts, self.value_open, self.value_end) if text and text != ">")
+
+
+XML = TaggedForm(
+    *("<tool_call>", "</tool_call>", "<function=", ">", "</function>"),
+    *("<parameter=", ">", None, "</parameter>"),
+    has_line_breaks=True,
+)
+"""Qwen3-Coder, Qwen3.5 and later, Nemotron 3."""
+ARGUMENT_TAGS = TaggedForm(
+    *("<tool_call>", "</tool_call>", None, "", None),
+    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    has_line_breaks=False,
+)
+"""GLM 4.5 and later."""
+INVOKE = TaggedForm(
+    *("<minimax:tool_call>", "</minimax:tool_call>", '<invoke name="', '">', "</invoke>"),
+    *('<parameter name="', '">', None, "</parameter>"),
+    has_line_breaks=False,
+)
+"""MiniMax M2."""
+TAGGED_FORMS = {"<function=": XML, "<arg_key>": ARGUMENT_TAGS, "<minimax:tool_call>": INVOKE}
+"""What in a chat template tells each."""
 
 HERMES = CallForm("<tool_call>", "</tool_call>", ("arguments",))
 LLAMA = CallForm("<|python_tag|>", None, ("parameters", "arguments"))
@@ -31,21 +84,28 @@ class ReplyForm:
 
     thinking: Literal["never", "may", "opened"]
     """"may": a reply that begins with `<think>`; "opened": the prompt has written `<think>` already."""
-    calls: CallForm = HERMES
+    calls: CallForm | TaggedForm = HERMES
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Texts that are read, so shown even where the tokenizer counts them as special."""
-        return tuple(text for text in (THINK_START, THINK_END, self.calls.opening, self.calls.closing) if text)
+        return (THINK_START, THINK_END, *self.calls.markers)
 
 
 def form_of(template: str, generation_prompt: str) -> ReplyForm:
     """What a template and the text with which it opens an assistant turn tell."""
-    is_llama = "<tool_call>" not in template and '"parameters": ' in template
-    calls = LLAMA if is_llama else HERMES
+    calls = _call_form_of(template)
     if THINK_END not in template:
         return ReplyForm("never", calls)
     return ReplyForm("opened" if opens_thinking(generation_prompt) else "may", calls)
+
+
+def _call_form_of(template: str) -> CallForm | TaggedForm:
+    tagged = next((form for sign, form in TAGGED_FORMS.items() if sign in template), None)
+    if tagged is not None:
+        return tagged
+    is_llama = "<tool_call>" not in template and '"parameters": ' in template
+    return LLAMA if is_llama else HERMES
 
 
 def opens_thinking(prompt: str) -> bool:
@@ -53,8 +113,10 @@ def opens_thinking(prompt: str) -> bool:
     return prompt.rfind(THINK_START) > prompt.rfind(THINK_END)
 
 
-def call_constraint(form: CallForm, tools: Sequence[Json], parallel: bool) -> Json | None:
-    """What holds a reply to calls of these tools; see CallSampling.constraint."""
+def call_constraint(form: CallForm | TaggedForm, tools: Sequence[Json], parallel: bool) -> Json | None:
+    """What holds a reply to calls of these tools, None where engines have none; see CallSampling.constraint."""
+    if isinstance(form, TaggedForm):
+        return None
     functions = [tool["function"] for tool in tools]
     if form.closing is None:
         return _llama_constraint(functions) if functions and not parallel else None

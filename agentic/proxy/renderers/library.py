@@ -13,9 +13,9 @@ from typing import Any
 from ..conversation import THINK_END, Json, Message, ToolCall, as_template_dicts
 from ..errors import InvalidRequest, RendererError
 from .base import HeldTurn, ReplyParser, WholeReplyParser
-from .forms import HERMES, LLAMA, ReplyForm, call_constraint, opens_thinking
+from .forms import ARGUMENT_TAGS, HERMES, INVOKE, LLAMA, XML, ReplyForm, call_constraint, opens_thinking
 from .jinja import ChatTemplate
-from .parsers import HoldingParser, PlainTextParser, reply_parser, whole_reply
+from .parsers import PlainTextParser, reply_parser, whole_reply
 from .tokens import TextTokenizer, TokenizerFiles
 
 TAIL_TOKENS = 4096
@@ -23,15 +23,15 @@ TAIL_TOKENS = 4096
 the rest several times."""
 
 
-OWN_FORMS = {"qwen3": ReplyForm("may", HERMES), "llama-3": ReplyForm("never", LLAMA)}
-"""Families whose replies our own reader knows whole."""
-CALL_SIGNS = {
-    **dict.fromkeys(("qwen3.5", "qwen3.6", "qwen3.8", "prime-qwen3"), "<tool_call>"),
-    **dict.fromkeys(("glm-4.5", "glm-5", "glm-5.1", "glm-5.3"), "<tool_call>"),
-    **dict.fromkeys(("nemotron-3", "nemotron-3-ultra", "nemotron-3.5"), "<tool_call>"),
-    "minimax-m2": "<minimax:tool_call>",
+OWN_FORMS = {
+    "qwen3": ReplyForm("may", HERMES),
+    "llama-3": ReplyForm("never", LLAMA),
+    **dict.fromkeys(("qwen3.5", "qwen3.6", "qwen3.8", "prime-qwen3"), ReplyForm("may", XML)),
+    **dict.fromkeys(("nemotron-3", "nemotron-3-ultra", "nemotron-3.5"), ReplyForm("may", XML)),
+    **dict.fromkeys(("glm-4.5", "glm-5", "glm-5.1", "glm-5.3"), ReplyForm("may", ARGUMENT_TAGS)),
+    "minimax-m2": ReplyForm("may", INVOKE),
 }
-"""Families that think in `<think>` and whose calls (XML and the like) begin so; the library reads these calls."""
+"""Families whose replies our own reader knows."""
 
 
 class LibraryRenderer:
@@ -83,12 +83,8 @@ class LibraryRenderer:
     def stream_parser(self, tools: Sequence[Json] | None) -> ReplyParser:
         """Thinking, text and calls as they are sampled, or at the end where the library reads them."""
         tokenizer = self._tokenizer.tokenizer
-        if self._form is not None and (self._family in OWN_FORMS or not tools):
-            return reply_parser(tokenizer, self._form, bool(tools), self._stops)
         if self._form is not None:
-            sign = CALL_SIGNS[self._family]
-            shown = tokenizer.detokenizer([*self._form.markers, sign])
-            return HoldingParser(shown, self._form, sign, self._stops, lambda ids: self._read_calls(ids, tools))
+            return reply_parser(tokenizer, self._form, tools, self._stops)
         return WholeReplyParser(lambda ids: self._parse_by_library(ids, tools))
 
     def encode(self, text: str) -> list[int]:
@@ -109,13 +105,10 @@ class LibraryRenderer:
         return call_constraint(form.calls, tools, parallel) if form is not None else None
 
     def _find_form(self) -> ReplyForm | None:
-        form = OWN_FORMS.get(self._family) or (ReplyForm("may") if self._family in CALL_SIGNS else None)
+        form = OWN_FORMS.get(self._family)
         if form is None or form.thinking == "never":
             return form
         return ReplyForm("opened" if opens_thinking(self._tokenizer.decode(self._opening)) else "may", form.calls)
-
-    def _read_calls(self, completion_ids: Sequence[int], tools: Sequence[Json] | None) -> tuple[ToolCall, ...]:
-        return self._parse_by_library(completion_ids, tools).tool_calls
 
     def _parse_by_library(self, completion_ids: Sequence[int], tools: Sequence[Json] | None) -> Message:
         """If any call is malformed, all of the text stays text."""

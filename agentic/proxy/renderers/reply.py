@@ -11,12 +11,14 @@ piece is linear in the piece. Decisions, each with its reason in docs/proxy-pars
 - Calls are looked for only when there are tools.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 
-from ..conversation import THINK_END, CallArguments, CallStart, ReasoningDelta, ReplyDelta, TextDelta
-from .calls import CallReader, Place
-from .forms import THINK_START, ReplyForm
+from ..conversation import THINK_END, CallArguments, CallStart, Json, ReasoningDelta, ReplyDelta, TextDelta
+from .calls import BlockReader, Called, CallPiece, CallReader
+from .forms import THINK_START, CallForm, ReplyForm, TaggedForm
+from .markers import split_at
+from .tagged_calls import TaggedReader
 
 
 class Part(Enum):
@@ -34,15 +36,16 @@ class Part(Enum):
 class ReplyReader:
     """Reads one reply piece by piece."""
 
-    def __init__(self, form: ReplyForm, has_tools: bool) -> None:
+    def __init__(self, form: ReplyForm, tools: Sequence[Json] | None) -> None:
         self._form = form
         self._calls = form.calls
-        self._has_tools = has_tools
+        self._tools = tools or ()
+        self._has_tools = bool(tools)
         self._rest = ""
         self._held: list[str] = []
         self._space = ""
         self._has_thought = False
-        self._reader = CallReader(())
+        self._reader: BlockReader = CallReader(())
         self._is_started = False
         self._count = 0
         self._out: list[ReplyDelta] = []
@@ -56,11 +59,6 @@ class ReplyReader:
             Part.CALL: self._call,
             Part.BETWEEN_CALLS: self._seek_call,
         }
-
-    @property
-    def is_thinking(self) -> bool:
-        """Whether what comes next is thinking."""
-        return self._part is Part.THINKING or (self._part is Part.BEGINNING and self._form.thinking == "opened")
 
     def feed(self, text: str) -> list[ReplyDelta]:
         """What is certain after this text too."""
@@ -143,7 +141,7 @@ class ReplyReader:
         return self._rest.startswith("{") and self._open_call()
 
     def _open_call(self, marker: str = "") -> bool:
-        self._reader = CallReader(self._calls.argument_keys)
+        self._reader = _block_reader(self._calls, self._tools)
         self._is_started = False
         self._held = [marker] if marker else []
         if self._calls.closing is None:
@@ -156,8 +154,9 @@ class ReplyReader:
         closing = self._calls.closing
         before, marker = self._split((closing,) if closing else (), is_end)
         self._read_call(before)
-        if marker is None and not is_end and not (closing is None and self._reader.place is Place.CLOSED):
+        if marker is None and not is_end and not (closing is None and self._reader.is_closed):
             return False
+        self._take_in(self._reader.finish(marker is not None))
         if not self._reader.is_call:
             return self._give_back(marker)
         if closing is None:
@@ -167,17 +166,19 @@ class ReplyReader:
     def _read_call(self, text: str) -> None:
         if not self._is_started:
             self._held.append(text)
-        arguments = self._reader.feed(text)
-        if not arguments:
-            return
-        if not self._is_started:
-            self._start_call()
-        self._out.append(CallArguments(self._count - 1, arguments))
+        self._take_in(self._reader.feed(text))
 
-    def _start_call(self) -> None:
+    def _take_in(self, pieces: Iterable[CallPiece]) -> None:
+        for piece in pieces:
+            if isinstance(piece, Called):
+                self._start_call(piece.name)
+            else:
+                self._out.append(CallArguments(self._count - 1, piece))
+
+    def _start_call(self, name: str) -> None:
         self._is_started = True
         self._held = []
-        self._out.append(CallStart(self._count, self._reader.name or ""))
+        self._out.append(CallStart(self._count, name))
         self._count += 1
 
     def _give_back(self, marker: str | None) -> bool:
@@ -219,20 +220,8 @@ class ReplyReader:
         self._space = text[len(shown) :]
 
 
-def split_at(text: str, markers: tuple[str, ...], is_end: bool) -> tuple[str, str | None, str]:
-    """Text before the first marker, the marker, and the rest; without a marker, the rest is what may begin one."""
-    found = [(place, marker) for marker in markers if (place := text.find(marker)) >= 0]
-    if found:
-        place, marker = min(found)
-        return text[:place], marker, text[place + len(marker) :]
-    kept = 0 if is_end else max((_overlap(text, marker) for marker in markers), default=0)
-    return text[: len(text) - kept], None, text[len(text) - kept :]
-
-
-def _overlap(text: str, marker: str) -> int:
-    """How many characters at the end of the text are a beginning of the marker."""
-    longest = min(len(marker) - 1, len(text))
-    return next((count for count in range(longest, 0, -1) if text.endswith(marker[:count])), 0)
+def _block_reader(calls: CallForm | TaggedForm, tools: Sequence[Json]) -> BlockReader:
+    return CallReader(calls.argument_keys) if isinstance(calls, CallForm) else TaggedReader(calls, tools)
 
 
 def merged(deltas: Iterable[ReplyDelta]) -> list[ReplyDelta]:

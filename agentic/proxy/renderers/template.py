@@ -82,7 +82,7 @@ class TemplateRenderer:
 
     def stream_parser(self, tools: Sequence[Json] | None) -> ReplyParser:
         """Thinking, text and calls as they are sampled."""
-        return reply_parser(self._tokenizer, self._form, bool(tools), self._stops)
+        return reply_parser(self._tokenizer, self._form, tools, self._stops)
 
     def encode(self, text: str) -> list[int]:
         """Ids of raw text."""

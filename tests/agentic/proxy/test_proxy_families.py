@@ -1,10 +1,14 @@
-"""Families whose calls only the library reads: their thinking and text stream all the same.
+"""Families whose calls are tags and no JSON: thinking, text and each argument stream, and the sum is the whole reading.
 
 Faked is the vocabulary: one token a byte, and the special tokens that the families' renderers look up.
 """
 
+import json
+import sys
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +16,18 @@ from hypothesis import strategies as st
 from proxy_tokens import make_tokenizer
 from tokenizers import AddedToken
 
-from agentic.proxy.conversation import ReasoningDelta, ReplyDelta, TextDelta, join_deltas
-from agentic.proxy.renderers.library import CALL_SIGNS, LibraryRenderer, LibraryTokenizer
+from agentic.proxy.conversation import (
+    CallArguments,
+    CallStart,
+    Message,
+    ReasoningDelta,
+    ReplyDelta,
+    TextDelta,
+    join_deltas,
+)
+from agentic.proxy.renderers.forms import ARGUMENT_TAGS, INVOKE, XML, ReplyForm, TaggedForm, form_of
+from agentic.proxy.renderers.library import OWN_FORMS, LibraryRenderer, LibraryTokenizer
+from agentic.proxy.renderers.parsers import reply_parser, whole_reply
 from agentic.proxy.renderers.tokens import TextTokenizer, TokenizerFiles
 
 SPECIAL = [
@@ -25,38 +39,61 @@ ADDED = [
     *["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"],
     *["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
 ]
+SCHEMAS: dict[str, Any] = {
+    "cmd": {"type": "string"},
+    "old": {"type": ["string"]},
+    "count": {"type": "integer"},
+    "paths": {"type": "array", "items": {"type": "string"}},
+    "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+}
 TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "run",
-            "parameters": {"type": "object", "properties": {"cmd": {"type": "string"}}, "required": ["cmd"]},
-        },
-    }
+    {"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": SCHEMAS}}},
+    {"type": "function", "function": {"name": "stop"}},
 ]
-XML = "<tool_call>\n<function=run>\n<parameter=cmd>\nls\n</parameter>\n</function>\n</tool_call>"
-GLM = "<tool_call>run\n<arg_key>cmd</arg_key>\n<arg_value>ls</arg_value>\n</tool_call>"
-MINIMAX = (
-    '<minimax:tool_call>\n<invoke name="run">\n<parameter name="cmd">ls</parameter>\n</invoke>\n</minimax:tool_call>'
-)
-PIECES = ["</think>", "<think>", "text", "größe", "\n", " ", "<tool", "<tool_call>", XML, GLM, MINIMAX, "</tool_call>"]
+FAMILIES = sorted(name for name, form in OWN_FORMS.items() if isinstance(form.calls, TaggedForm))
 
 
-def call_of(family: str) -> str:
-    return GLM if family.startswith("glm") else MINIMAX if family == "minimax-m2" else XML
+def written(family: str, calls: list[tuple[str, dict[str, Any]]]) -> str:
+    """Calls as the family's template writes them."""
+    form = OWN_FORMS[family].calls
+    if form is INVOKE:
+        invokes = "\n".join(f'<invoke name="{name}">\n{_params(form, own)}</invoke>' for name, own in calls)
+        return f"<minimax:tool_call>\n{invokes}\n</minimax:tool_call>"
+    if form is XML:
+        blocks = [f"<function={name}>\n{_params(form, own)}</function>\n" for name, own in calls]
+        return "\n".join(f"<tool_call>\n{block}</tool_call>" for block in blocks)
+    return "".join(f"<tool_call>{name}\n{_params(form, own)}</tool_call>" for name, own in calls)
+
+
+def _params(form: object, arguments: dict[str, Any]) -> str:
+    texts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
+    match form:
+        case _ if form is XML:
+            return "".join(f"<parameter={key}>\n{text}\n</parameter>\n" for key, text in texts.items())
+        case _ if form is INVOKE:
+            return "".join(f'<parameter name="{key}">{text}</parameter>\n' for key, text in texts.items())
+    return "".join(f"<arg_key>{key}</arg_key>\n<arg_value>{text}</arg_value>\n" for key, text in texts.items())
 
 
 @cache
-def renderer_of(family: str) -> LibraryRenderer:
-    import renderers
-
+def shown_tokenizer() -> LibraryTokenizer:
     tokenizer = make_tokenizer()
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL])
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in ADDED])
     files = TokenizerFiles("", {"eos_token": "<|im_end|>"})
-    shown = LibraryTokenizer("some/model", TextTokenizer(tokenizer), files)
-    built = renderers.create_renderer(shown, renderers.config_from_name(family))
-    return LibraryRenderer(built, shown, family)
+    return LibraryTokenizer("some/model", TextTokenizer(tokenizer), files)
+
+
+@cache
+def library_of(family: str) -> Any:
+    import renderers
+
+    return renderers.create_renderer(shown_tokenizer(), renderers.config_from_name(family))
+
+
+@cache
+def renderer_of(family: str) -> LibraryRenderer:
+    return LibraryRenderer(library_of(family), shown_tokenizer(), family)
 
 
 def streamed(renderer: LibraryRenderer, ids: list[int], cuts: list[int], has_tools: bool = True) -> list[ReplyDelta]:
@@ -65,11 +102,47 @@ def streamed(renderer: LibraryRenderer, ids: list[int], cuts: list[int], has_too
     return [*(delta for start, end in pairwise(edges) for delta in parser.feed(ids[start:end])), *parser.finish()]
 
 
-@settings(deadline=None)
+strings = st.text(st.sampled_from('ab \n\t"\\<>/é😀{}'), max_size=12) | st.sampled_from(
+    ["<param", "</parameter", "</arg_value", "12", "null"]
+)
+arguments = st.fixed_dictionaries(
+    {},
+    optional={
+        "cmd": strings,
+        "old": strings,
+        "count": st.integers(),
+        "paths": st.lists(strings, max_size=2),
+        "either": st.integers() | st.sampled_from(["x", "no JSON {"]),
+    },
+)
+calls = st.lists(st.tuples(st.just("run"), arguments) | st.just(("stop", {})), min_size=1, max_size=3)
+PIECES = [
+    *[
+        "</think>",
+        "<think>",
+        "text",
+        "größe",
+        "\n",
+        " ",
+        "<tool",
+        "<tool_call>",
+        "</tool_call>",
+        "nonsense",
+        "run",
+        "stop",
+    ],
+    *["<function=run>", "<function=", "</function>", "<parameter=cmd>", "<parameter=count>", "</parameter>", ">", "7"],
+    *["<arg_key>", "cmd", "count", "</arg_key>", "<arg_value>", "</arg_value>", "x" * 257],
+    *["<minimax:tool_call>", "</minimax:tool_call>", '<invoke name="run">', "</invoke>", '<parameter name="cmd">'],
+    *(written(family, [("run", {"cmd": "ls\n", "count": 3})]) for family in ("qwen3.5", "glm-5", "minimax-m2")),
+]
+
+
+@settings(deadline=None, max_examples=300)
 @given(
-    st.sampled_from(sorted(CALL_SIGNS)),
-    st.lists(st.sampled_from(PIECES), max_size=6),
-    st.lists(st.integers(0, 300), max_size=20),
+    st.sampled_from(FAMILIES),
+    st.lists(st.sampled_from(PIECES), max_size=16),
+    st.lists(st.integers(0, 1000), max_size=30),
     st.booleans(),
 )
 def test_a_stream_put_together_is_the_whole_reply(
@@ -83,26 +156,104 @@ def test_a_stream_put_together_is_the_whole_reply(
     assert [(c.name, c.arguments) for c in joined.tool_calls] == [(c.name, c.arguments) for c in whole.tool_calls]
 
 
-@pytest.mark.parametrize("family", sorted(CALL_SIGNS))
-def test_thinking_and_text_come_as_they_are_sampled_and_calls_at_the_end(family: str) -> None:
+@settings(deadline=None)
+@given(st.sampled_from(FAMILIES), calls, st.lists(st.integers(0, 1000), max_size=30))
+def test_arguments_that_were_written_come_back_whatever_the_pieces(
+    family: str, asked: list[tuple[str, dict[str, Any]]], cuts: list[int]
+) -> None:
     renderer = renderer_of(family)
-    thinking = "hm\n</think>\n\nlook: "
+    ids = renderer.encode(f"<think>\nhm\n</think>\n\nlook{written(family, asked)}")
+    message = join_deltas(streamed(renderer, ids, cuts))
+    assert [(c.name, c.arguments) for c in message.tool_calls] == [
+        (name, json.dumps(own, ensure_ascii=False)) for name, own in asked
+    ]
+
+
+@settings(deadline=None)
+@given(st.sampled_from(FAMILIES), calls)
+def test_the_library_reads_the_same_calls_but_for_white_space_around_values(
+    family: str, asked: list[tuple[str, dict[str, Any]]]
+) -> None:
+    renderer = renderer_of(family)
+    ids = renderer.encode(f"<think>\nhm\n</think>\n\nlook{written(family, asked)}")
+    opening = renderer.render([Message("user", ".")], None)
+    theirs = library_of(family).parse_response(ids, tools=TOOLS, prompt_ids=opening)
+    ours = renderer.parse(ids, TOOLS)
+    assert [(c.name, _stripped(json.loads(c.arguments))) for c in ours.tool_calls] == [
+        (c.name, _stripped(c.arguments)) for c in theirs.tool_calls
+    ]
+
+
+def _stripped(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {key: value.strip() if isinstance(value, str) else value for key, value in arguments.items()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_thinking_text_and_arguments_come_as_they_are_sampled(family: str) -> None:
+    renderer = renderer_of(family)
     opened = renderer.parse(renderer.encode("a</think>b"), None).reasoning == "a"
+    call = written(family, [("run", {"cmd": "make test", "count": 3})])
+    ids = renderer.encode(("" if opened else "<think>\n") + f"hm\n</think>\n\nlook: {call}")
     parser = renderer.stream_parser(TOOLS)
-    before = parser.feed(renderer.encode(thinking if opened else "<think>\n" + thinking))
-    assert before == [ReasoningDelta("hm"), TextDelta("look:")] or before == [ReasoningDelta("hm"), TextDelta("look: ")]
-    assert parser.feed(renderer.encode(call_of(family))) == []
-    message = join_deltas([*before, *parser.finish()])
-    assert [(call.name, call.arguments) for call in message.tool_calls] == [("run", '{"cmd": "ls"}')]
-    assert (message.content.strip(), message.reasoning) == ("look:", "hm")
+    steps = [parser.feed([token]) for token in ids]
+    deltas = [delta for step in steps for delta in step]
+    assert "".join(d.text for d in deltas if isinstance(d, ReasoningDelta)) == "hm"
+    assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == "look: "
+    assert [d.name for d in deltas if isinstance(d, CallStart)] == ["run"]
+    pieces = [d.text for d in deltas if isinstance(d, CallArguments)]
+    assert pieces == ['{"cmd": "', *"make test", '"', ', "count": ', "3", "}"]
+    assert parser.finish() == []
 
 
-@pytest.mark.parametrize("family", sorted(CALL_SIGNS))
-def test_what_the_library_reads_as_no_call_stays_text(family: str) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "broken", ["nonsense", "", "nonsense{closing}", "<function=>{closing}", "{long}<function=run>"]
+)
+def test_what_is_no_call_stays_text(family: str, broken: str) -> None:
     renderer = renderer_of(family)
-    broken = f"{CALL_SIGNS[family]}nonsense"
+    form = OWN_FORMS[family].calls
+    broken = form.opening + broken.replace("{closing}", form.closing or "").replace("{long}", "<function=" + "x" * 300)
     ids = renderer.encode(f"<think>\nhm\n</think>\n\nlook {broken}")
     message = renderer.parse(ids, TOOLS)
     assert message.tool_calls == ()
-    assert broken in message.content
+    assert message.content == f"look {broken}"
     assert message.reasoning == "hm"
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "arguments"),
+    [
+        ("qwen3.5", "<tool_call><function=run><parameter=cmd>\nls -", '{"cmd": "ls -'),
+        ("qwen3.5", "<tool_call><function=run><parameter=count>\n3\n</parameter>", '{"count": 3'),
+        ("qwen3.5", "<tool_call><function=run><parameter=count>x</parameter></tool_call>", '{"count": "x"}'),
+        ("qwen3.5", "<tool_call><function=run><parameter=other>NaN</parameter></tool_call>", '{"other": "NaN"}'),
+        ("qwen3.5", "<tool_call><function=run><parameter=cmd>a</parameter><parameter=cmd>b</parameter></tool_call>",
+         '{"cmd": "a"}'),
+        ("qwen3.5", "<tool_call><function=run></tool_call>", "{}"),
+        ("glm-5", "<tool_call>other<arg_key>cmd</arg_key><arg_value>ls\n</arg_value></tool_call>", '{"cmd": "ls\\n"}'),
+        ("glm-5", "<tool_call>run<arg_key>cmd</arg_key></tool_call>", None),
+        ("minimax-m2", '<minimax:tool_call><invoke name="run"><parameter name="cmd">ls', '{"cmd": "ls'),
+    ],
+)  # fmt: skip
+def test_a_call_that_is_not_whole_is_as_open_as_it_was_written(family: str, text: str, arguments: str | None) -> None:
+    renderer = renderer_of(family)
+    message = renderer.parse(renderer.encode(f"<think>\n</think>\n\n{text}"), TOOLS)
+    assert [call.arguments for call in message.tool_calls] == ([] if arguments is None else [arguments])
+
+
+TEMPLATES = {
+    **dict.fromkeys(("qwen3_5_think", "qwen3_6", "qwen3_8", "nemotron_3_nano", "nemotron_3_ultra"), XML),
+    "glm4moe": ARGUMENT_TAGS,
+}
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_a_template_tells_its_form_of_calls(name: str) -> None:
+    path = Path(sys.prefix) / "chat-templates" / "trl" / "chat_templates" / f"{name}.jinja"
+    form = form_of(path.read_text("utf-8"), "<|im_start|>assistant\n")
+    assert form.calls is TEMPLATES[name]
+    tokenizer = shown_tokenizer().tokenizer
+    (family, *_) = [own for own in FAMILIES if OWN_FORMS[own].calls is form.calls]
+    ids = tokenizer.encode_template(written(family, [("run", {"cmd": "ls"})]))
+    read = whole_reply(reply_parser(tokenizer, ReplyForm("never", form.calls), TOOLS, ()), ids)
+    assert [(call.name, call.arguments) for call in read.tool_calls] == [("run", '{"cmd": "ls"}')]

@@ -42,7 +42,7 @@ type Rule = Callable[[str, Reply, Reply], bool]
 
 
 def read_ours(text: str, form: ReplyForm) -> Reply:
-    reader = ReplyReader(form, has_tools=True)
+    reader = ReplyReader(form, [{"type": "function", "function": {"name": "run"}}])
     message = join_deltas([*reader.feed(text), *reader.finish()])
     calls = [(call.name, value_of(call.arguments)) for call in message.tool_calls]
     return message.content, message.reasoning or "", calls

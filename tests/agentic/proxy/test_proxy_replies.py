@@ -19,6 +19,7 @@ from agentic.proxy.renderers.tokens import TextTokenizer
 
 TOKENIZER = TextTokenizer(make_tokenizer())
 END = TOKENIZER.encode_template("<|im_end|>")[0]
+TOOLS = [{"type": "function", "function": {"name": "run"}}]
 PLAIN, MAY_THINK, OPENED = ReplyForm("never"), ReplyForm("may"), ReplyForm("opened")
 BARE = ReplyForm("never", LLAMA)
 FORMS = {"plain": PLAIN, "may think": MAY_THINK, "opened": OPENED, "bare": BARE}
@@ -43,13 +44,13 @@ PIECES = [
 
 def parsed(text: str, form: ReplyForm = PLAIN, has_tools: bool = True) -> Message:
     ids = [*TOKENIZER.encode_template(text), END]
-    return whole_reply(reply_parser(TOKENIZER, form, has_tools, (END,)), ids)
+    return whole_reply(reply_parser(TOKENIZER, form, TOOLS if has_tools else None, (END,)), ids)
 
 
 def streamed(
     ids: Sequence[int], cuts: Sequence[int], form: ReplyForm, has_tools: bool = True
 ) -> list[list[ReplyDelta]]:
-    parser = reply_parser(TOKENIZER, form, has_tools, (END,))
+    parser = reply_parser(TOKENIZER, form, TOOLS if has_tools else None, (END,))
     edges = [0, *sorted(cut % (len(ids) + 1) for cut in cuts), len(ids)]
     return [*(parser.feed(ids[start:end]) for start, end in pairwise(edges)), parser.finish()]
 
@@ -94,7 +95,7 @@ def test_the_library_s_stream_decoder_gives_the_same_text(text: str, cuts: list[
 
 
 def test_the_beginning_of_a_marker_is_kept_until_it_is_one_or_is_not() -> None:
-    parser = reply_parser(TOKENIZER, PLAIN, True, (END,))
+    parser = reply_parser(TOKENIZER, PLAIN, TOOLS, (END,))
     assert parser.feed(TOKENIZER.encode_template("look <tool")) == [TextDelta("look ")]
     assert parser.feed(TOKENIZER.encode_template("_calm> <")) == [TextDelta("<tool_calm> ")]
     assert parser.feed(TOKENIZER.encode_template("tool_call>")) == []

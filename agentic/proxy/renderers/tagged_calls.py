@@ -1,0 +1,253 @@
+"""Reads tool calls that are written in tags, such as `<function=run><parameter=cmd>...`, while they are sampled.
+
+Clients are promised arguments as JSON, so tags are turned into it as they come: a parameter whose schema says `string`
+is given out character by character; any other is given out when its value is whole, as the JSON that it is, or as a
+string where it is none. A call is one for certain when its first value begins, or when it ends without any; what was
+no call by then is no call at all. Of two parameters with one name the first counts, since it has been given out.
+
+Arguments are closed by what closes the call. Where sampling ended before that they stay open, so a client sees that
+they are not whole instead of running half a call. Work for each piece is linear in the piece.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+
+from ..conversation import Json, whole_text
+from .calls import LONGEST_NAME, Called, CallPiece
+from .forms import TaggedForm
+from .markers import split_at
+
+
+class Place(Enum):
+    """What is expected next in the block."""
+
+    BEFORE_CALL = auto()
+    NAME = auto()
+    BEFORE_KEY = auto()
+    KEY = auto()
+    BEFORE_VALUE = auto()
+    VALUE = auto()
+    BROKEN = auto()
+
+
+class TaggedReader:
+    """The calls of one block: feed it the text between the block's markers."""
+
+    def __init__(self, form: TaggedForm, tools: Sequence[Json]) -> None:
+        self._form = form
+        self._tools = tools
+        self._rest = ""
+        self._place = Place.NAME if form.name_open is None else Place.BEFORE_CALL
+        self._name = self._key = ""
+        self._begun = False
+        self._keys: set[str] = set()
+        self._value = _Value(is_string=False, is_shown=False, trims=False)
+        self._out: list[CallPiece] = []
+        self._is_call = False
+        self._steps: dict[Place, Callable[[], bool]] = {
+            Place.BEFORE_CALL: self._seek_call,
+            Place.NAME: self._take_name,
+            Place.BEFORE_KEY: self._seek_key,
+            Place.KEY: self._take_key,
+            Place.BEFORE_VALUE: self._seek_value,
+            Place.VALUE: self._take_value,
+            Place.BROKEN: lambda: False,
+        }
+
+    @property
+    def is_call(self) -> bool:
+        """Whether any call was one for certain."""
+        return self._is_call
+
+    @property
+    def is_closed(self) -> bool:
+        """Never: a block is closed by its marker."""
+        return False
+
+    @property
+    def left(self) -> str:
+        """Nothing."""
+        return ""
+
+    def feed(self, text: str) -> list[CallPiece]:
+        """What is certain after this text too."""
+        self._rest += text
+        while self._steps[self._place]():
+            pass
+        return self._given()
+
+    def finish(self, is_closed: bool) -> list[CallPiece]:
+        """The rest, when the block has been closed, or else the turn has ended within it."""
+        if self._place is Place.VALUE:
+            self._say(self._value.text(self._rest) + self._value.unfinished())
+        if is_closed and self._place is Place.NAME and self._form.name_open is None:
+            name = self._rest.strip()
+            if _parameters(self._tools, name) is not None:
+                self._name, self._place = name, Place.BEFORE_KEY
+        if is_closed and self._place is Place.BEFORE_KEY:
+            self._end_call()
+        return self._given()
+
+    def _given(self) -> list[CallPiece]:
+        out, self._out = self._out, []
+        return out
+
+    def _seek_call(self) -> bool:
+        return self._skip_to(self._form.name_open or "", Place.NAME)
+
+    def _take_name(self) -> bool:
+        form = self._form
+        ending = form.name_end if form.name_open is not None else form.key_open
+        name = self._take(ending)
+        if name is None:
+            return False
+        self._name, self._begun, self._keys = name, False, set()
+        return self._go(Place.BEFORE_KEY if form.name_open is not None else Place.KEY)
+
+    def _seek_key(self) -> bool:
+        form = self._form
+        markers = (form.key_open, form.call_end) if form.call_end is not None else (form.key_open,)
+        _, marker, self._rest = split_at(self._rest, markers, is_end=False)
+        if marker == form.call_end and marker is not None:
+            self._end_call()
+            return self._go(Place.BEFORE_CALL)
+        return marker is not None and self._go(Place.KEY)
+
+    def _take_key(self) -> bool:
+        key = self._take(self._form.key_end)
+        if key is None:
+            return False
+        self._key = key
+        if self._form.value_open is not None:
+            return self._go(Place.BEFORE_VALUE)
+        return self._begin_value()
+
+    def _seek_value(self) -> bool:
+        return self._skip_to(self._form.value_open or "", Place.VALUE) and self._begin_value()
+
+    def _begin_value(self) -> bool:
+        schema = (_parameters(self._tools, self._name) or {}).get(self._key)
+        is_string = isinstance(schema, dict) and schema.get("type") in ("string", ["string"])
+        is_new = self._key not in self._keys
+        self._value = _Value(is_string, is_new, self._form.has_line_breaks)
+        if is_new:
+            self._begin_call()
+            self._say(", " if self._keys else "")
+            self._keys.add(self._key)
+            self._say(f"{json.dumps(self._key, ensure_ascii=False)}: {self._value.beginning()}")
+        return self._go(Place.VALUE)
+
+    def _take_value(self) -> bool:
+        text, marker, self._rest = split_at(self._rest, (self._form.value_end,), is_end=False)
+        self._say(self._value.text(text))
+        if marker is None:
+            return False
+        self._say(self._value.ending())
+        return self._go(Place.BEFORE_KEY)
+
+    def _begin_call(self) -> None:
+        if self._begun:
+            return
+        self._begun = self._is_call = True
+        self._out += [Called(self._name), "{"]
+
+    def _end_call(self) -> None:
+        self._begin_call()
+        self._say("}")
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._out.append(text)
+
+    def _skip_to(self, marker: str, place: Place) -> bool:
+        _, found, self._rest = split_at(self._rest, (marker,), is_end=False)
+        return found is not None and self._go(place)
+
+    def _take(self, marker: str) -> str | None:
+        """A name that ends at the marker; without one to be named by, this is no call."""
+        written, found, rest = split_at(self._rest, (marker,), is_end=False)
+        if found is None and len(written) <= LONGEST_NAME:
+            return None
+        self._rest, name = rest, written.strip()
+        if found is None or not name or len(written) > LONGEST_NAME:
+            self._place = Place.BROKEN
+            return None
+        return name
+
+    def _go(self, place: Place) -> bool:
+        self._place = place
+        return True
+
+
+class _Value:
+    """One parameter's value, as JSON text while it comes."""
+
+    def __init__(self, is_string: bool, is_shown: bool, trims: bool) -> None:
+        self._is_string = is_string
+        self._is_shown = is_shown
+        self._trims = trims
+        self._is_first = True
+        self._kept = ""
+        """A line break that may be the last."""
+        self._held: list[str] = []
+
+    def beginning(self) -> str:
+        return '"' if self._is_string else ""
+
+    def text(self, text: str) -> str:
+        """What of the value can be given out."""
+        if self._trims and text:
+            text = self._trimmed(text)
+        if not self._is_string:
+            self._held.append(text)
+            return ""
+        return _escaped(text) if self._is_shown else ""
+
+    def ending(self) -> str:
+        """The rest of a value that is whole."""
+        if not self._is_shown:
+            return ""
+        return '"' if self._is_string else _as_json("".join(self._held))
+
+    def unfinished(self) -> str:
+        """The rest of one that is not."""
+        if not self._is_shown:
+            return ""
+        return _escaped(self._kept) if self._is_string else "".join(self._held).strip()
+
+    def _trimmed(self, text: str) -> str:
+        if self._is_first:
+            self._is_first = False
+            text = text.removeprefix("\n")
+        text = self._kept + text
+        self._kept = "\n" if text.endswith("\n") else ""
+        return text.removesuffix("\n")
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _as_json(text: str) -> str:
+    """The value that is written, or else the text itself."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        value = text
+    return whole_text(json.dumps(value, ensure_ascii=False))
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _parameters(tools: Sequence[Json], name: str) -> Json | None:
+    """The schemas of a tool's parameters, None if no tool is called so."""
+    for tool in tools:
+        function = tool.get("function", tool)
+        if isinstance(function, dict) and function.get("name") == name:
+            schema = function.get("parameters")
+            properties = schema.get("properties") if isinstance(schema, dict) else None
+            return properties if isinstance(properties, dict) else {}
+    return None
