@@ -16,6 +16,7 @@ from agentic.rollout.records import Phase
 from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import BubblewrapSandbox, SandboxSettings
 from agentic.settings import Settings
+from agentic.tasks.manifest import read_manifest
 from agentic.tasks.splits import TRAIN
 
 CONFIG_VARIABLE = "AGENTIC_ROLLOUT_CONFIG"
@@ -53,6 +54,14 @@ class RolloutJob(Settings):
     def proxy(self) -> ProxySettings:
         """What the run's proxy is started with, the same in every process."""
         return proxy_settings(self.rollout, self.sandbox, str(self.run_dir), "train")
+
+    def expected_tasks(self) -> tuple[Path, ...]:
+        """Folders of all tasks in the order in which a run comes to them: it validates before it trains, and verl
+        shuffles what it trains on. None where the data set does not say what it holds."""
+        manifest = read_manifest(self.data_dir)
+        splits = {} if manifest is None else manifest.splits
+        held_out = [task for split, tasks in splits.items() if split != TRAIN for task in tasks]
+        return tuple(self.task_dir(task) for task in (*held_out, *splits.get(TRAIN, ())))
 
     def task_dir(self, task: str) -> Path:
         """A task's folder in Harbor's format."""

@@ -49,6 +49,10 @@ class Evaluation:
     prompt_tokens: int
     response_tokens: int
 
+    def task_dir(self, task: str) -> Path:
+        """A task's folder in Harbor's format."""
+        return self.data_dir / "tasks" / task
+
     @property
     def proxy(self) -> ProxySettings:
         """What the evaluation's proxy is started with."""
@@ -67,6 +71,7 @@ async def evaluate(
     missing = [task for task in tasks if task not in known]
     if missing:
         async with _running(evaluation, engine, renderer) as (proxy, trials):
+            await trials.expect(evaluation.task_dir(task.task) for task in missing)
             measured = await _measure(evaluation, missing, proxy, trials, len(tasks), on_record)
         known |= dict(zip(missing, measured, strict=True))
     return [known[task] for task in tasks]
@@ -135,7 +140,7 @@ def _request(evaluation: Evaluation, task: EvaluationTask) -> RolloutRequest:
         step=evaluation.step,
         task=task.task,
         split=task.split,
-        task_dir=str(evaluation.data_dir / "tasks" / task.task),
+        task_dir=str(evaluation.task_dir(task.task)),
         trials_dir=str(evaluation.run_dir / "trials"),
         sampling=Sampling(temperature=0.0, max_tokens=evaluation.rollout.max_call_tokens),
         prompt_tokens=evaluation.prompt_tokens,

@@ -8,6 +8,7 @@ retried, and the next process sweeps away what sandboxes the last one left.
 
 import asyncio
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,17 @@ from agentic.sandbox.settings import SandboxSettings
 class TrialRunnerActor:
     """A `TrialRunner` behind an actor's methods, made at the first call since it belongs to the actor's event loop."""
 
-    def __init__(self, run_id: str, store_dir: Path, sandbox: SandboxSettings, concurrency: int) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        store_dir: Path,
+        sandbox: SandboxSettings,
+        concurrency: int,
+        expected: Sequence[Path] = (),
+    ) -> None:
+        """`expected`: folders of the tasks to come, the first ones first."""
         self._make = functools.partial(sandboxed_runner, run_id, store_dir, sandbox, concurrency)
+        self._expected = expected
         self._runner: TrialRunner | None = None
         self._started = StartOnce(self._start)
 
@@ -38,6 +48,7 @@ class TrialRunnerActor:
     async def _start(self) -> TrialRunner:
         self._runner = self._runner or self._make()
         await self._runner.sweep()
+        await self._runner.expect(self._expected)
         return self._runner
 
 
@@ -76,5 +87,5 @@ class ActorTrials:
 @functools.cache
 def trials_of_run(job: RolloutJob) -> ActorTrials:
     """The run's trial runner, made by whoever comes first; kept for the life of the process, as the proxy is."""
-    arguments = (job.run_id, job.store_dir, job.sandbox, job.rollout.concurrency)
+    arguments = (job.run_id, job.store_dir, job.sandbox, job.rollout.concurrency, job.expected_tasks())
     return ActorTrials(named_actor(f"trial-runner-{job.run_id}", TrialRunnerActor, *arguments))

@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -161,6 +161,14 @@ class TrialRunner:
         """Remove what sandboxes a killed process of the same run left behind."""
         if self._sandboxes is not None:
             await self._sandboxes.provider.sweep(self._sandboxes.run_id)
+
+    async def expect(self, task_dirs: Iterable[Path]) -> None:
+        """Tasks that trials will be about, in about this order: their images are brought closer where they are far."""
+        from agentic.sandbox.images import PullsAhead, images_of
+
+        scope = self._sandboxes
+        if scope is not None and isinstance(scope.provider, PullsAhead):
+            await scope.provider.expect(scope.run_id, images_of(scope.images, task_dirs))
 
     async def close(self) -> None:
         """End all trials and their sandboxes."""

@@ -21,8 +21,8 @@ class SandboxLostError(TransientError):
 
 
 class SandboxExhaustedError(SandboxLostError):
-    """The sandbox is lost because what ran in it went over its own limits of memory or disk. Where a limit ends a command
-    alone, the same is that command's result."""
+    """The sandbox is lost because what ran in it went over its own limits of memory or disk. Where a limit ends only a
+    command, the same is that command's result."""
 
 
 class SandboxStartError(TransientError):

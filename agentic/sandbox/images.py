@@ -5,8 +5,10 @@ checked for existence; an image that is not known raises ImageMissingError with 
 """
 
 import re
+import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from agentic.sandbox.base import ImageReference, SandboxImage
 from agentic.sandbox.base_folder import BASE_IMAGE
@@ -60,6 +62,44 @@ class RegistryImages:
         return ImageReference(
             self._settings.image_pattern.format(task=repository_name(task), environment=environment[:32])
         )
+
+
+@runtime_checkable
+class PullsAhead(Protocol):
+    """A provider that can have images ready before sandboxes need them."""
+
+    async def expect(self, run_id: str, images: Iterable[SandboxImage]) -> None:
+        """These will be asked for, in about this order; as many are taken as the provider's settings say. Does not wait
+        for them, and raises for none: what cannot be had is said in the log, and by `acquire`. May be repeated."""
+        ...
+
+
+def images_of(source: ImageSource, task_dirs: Iterable[Path]) -> Iterator[SandboxImage]:
+    """The images of tasks in Harbor's format. What is wrong with a task is said by whoever runs it."""
+    for task_dir in task_dirs:
+        if not task_dir.is_dir():
+            continue
+        name, docker_image = _names(task_dir)
+        try:
+            yield source.find(name, task_dir / "environment", docker_image)
+        except (ImageMissingError, OSError):
+            continue
+
+
+def _names(task_dir: Path) -> tuple[str, str | None]:
+    """Harbor's name of a task, and the image that it names."""
+    try:
+        config: dict[str, Any] = tomllib.loads((task_dir / "task.toml").read_text("utf-8"))
+    except (OSError, ValueError):
+        return task_dir.name, None
+    name = str(_table(config, "task").get("name") or task_dir.name).rpartition("/")[2]
+    image = _table(config, "environment").get("docker_image")
+    return name, None if image is None else str(image)
+
+
+def _table(config: dict[str, Any], name: str) -> dict[str, Any]:
+    table = config.get(name)
+    return table if isinstance(table, dict) else {}
 
 
 def base_image(settings: SandboxSettings, store: RootfsStore) -> SandboxImage:

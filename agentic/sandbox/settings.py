@@ -129,6 +129,18 @@ def label_map(labels: tuple[Label, ...]) -> dict[str, str]:
     return {key: value for key, _, value in (label.partition("=") for label in labels)}
 
 
+class PrefetchSettings(Settings):
+    """Images that every node pulls before the tasks that need them begin."""
+
+    images: int = Field(64, ge=0)
+    """At most so many in a process: those of the first tasks, the held-out ones of the first validation before those of
+    training. 0 pulls none ahead."""
+    at_once: int = Field(4, ge=1, le=64)
+    """Pulled at the same time; then the next."""
+    seconds: float = Field(900.0, gt=0)
+    """For so many; what is not there then is left to the sandboxes that need it."""
+
+
 class KubeSandbox(SandboxLimits):
     """What every provider on Kubernetes has in common. Reached by KUBECONFIG, or from within by the pod's account."""
 
@@ -186,6 +198,8 @@ class KubeSandbox(SandboxLimits):
     """How long an image may fail to be pulled before the sandbox is given up."""
     starts_per_node: int = Field(4, ge=1)
     """Sandboxes that may start at once for each schedulable node; with `start_concurrency` the upper bound."""
+    prefetch: PrefetchSettings = PrefetchSettings()
+    """Images that nodes pull before they are needed."""
     api: KubeClientSettings = KubeClientSettings()
     """How hard this process may press the API server, and how long it waits for it."""
     owner: SandboxOwner | None = None

@@ -42,6 +42,9 @@ HEARTBEAT = "agentic-rl/renewed-at"
 HOLDER = "agentic-rl/holder"
 """Annotations of a lease: when it was last renewed, in unix seconds, and by whom."""
 
+PREFETCH_LABEL = "agentic-rl/prefetch"
+"""Of pods that pull images ahead: the DaemonSet's name."""
+
 LEASE_LABEL = "agentic-rl/lease"
 """Of leases, so that they are found."""
 
@@ -271,29 +274,28 @@ def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonOb
 def prefetch_set(
     settings: KubeSandbox, run_id: str, owner: str, images: Sequence[str], lease: JsonObject
 ) -> JsonObject:
-    """A DaemonSet that makes every node pull these images, one after the other, and then idles until it is removed."""
+    """A DaemonSet that makes every node pull these images, each for a container of its own that idles."""
     labels = run_labels(run_id, owner, **{ROLE_LABEL: ROLE_PREFETCH})
     name = object_name("prefetch", owner, *images)
-    selected = {**labels, "agentic-rl/prefetch": name}
-    resources = NEXT_TO_NOTHING
-    spec = sandbox_pod_spec(settings.model_copy(update={"exec_server_image": None}), settings.base_image, resources)
+    spec = sandbox_pod_spec(settings.model_copy(update={"exec_server_image": None}), images[0], NEXT_TO_NOTHING)
     spec.pop("topologySpreadConstraints")
-    spec["restartPolicy"] = "Always"
-    spec["initContainers"] = [
-        {
-            **_sandbox_container(settings, image, resources),
-            "name": f"image-{number}",
-            "command": ["/bin/sh", "-c", "exit 0"],
-        }
-        for number, image in enumerate(images)
+    spec |= {"restartPolicy": "Always", "volumes": []}
+    spec["containers"] = [
+        {**_pulling_container(settings, image), "name": f"image-{number}"} for number, image in enumerate(images)
     ]
-    template = {"metadata": {"labels": selected}, "spec": spec}
+    template = {"metadata": {"labels": {**labels, PREFETCH_LABEL: name}}, "spec": spec}
     head = DAEMON_SETS.head(name, labels=labels, ownerReferences=owned_by(lease))
     return {
         **head,
         "spec": {
-            "selector": {"matchLabels": {"agentic-rl/prefetch": name}},
+            "selector": {"matchLabels": {PREFETCH_LABEL: name}},
             "updateStrategy": {"type": "OnDelete"},
             "template": template,
         },
     }
+
+
+def _pulling_container(settings: KubeSandbox, image: str) -> JsonObject:
+    container = {**_sandbox_container(settings, image, NEXT_TO_NOTHING), "volumeMounts": []}
+    container["resources"]["requests"] = {"memory": "4Mi", "cpu": "1m"}
+    return container

@@ -11,8 +11,9 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import (
@@ -22,17 +23,17 @@ from agentic.cluster.errors import (
     InvalidObjectError,
     NotFoundError,
 )
-from agentic.cluster.resources import DAEMON_SETS
 from agentic.errors import AgenticError
-from agentic.sandbox.base import Sandbox, SandboxSpec
+from agentic.sandbox.base import ImageReference, Sandbox, SandboxImage, SandboxSpec
 from agentic.sandbox.errors import SandboxSetupError, SandboxStartError
 from agentic.sandbox.kube.ending import each, to_its_end
 from agentic.sandbox.kube.execution import SandboxExec
-from agentic.sandbox.kube.manifests import Resources, prefetch_set
+from agentic.sandbox.kube.manifests import Resources
 from agentic.sandbox.kube.names import CONTAINER, object_name, require_safe
 from agentic.sandbox.kube.owner import Owner
 from agentic.sandbox.kube.pacing import Gate
 from agentic.sandbox.kube.pod_exec import PodExec, PodTarget
+from agentic.sandbox.kube.prefetch import Prefetch
 from agentic.sandbox.kube.sandbox import RemoteSandbox
 from agentic.sandbox.kube.server_exec import ExecServers, address_of
 from agentic.sandbox.kube.source import Order, Source, Taken
@@ -71,6 +72,8 @@ class KubeProvider:
         self._api: KubeApi | None = None
         self._source: Source | None = None
         self._owners: dict[str, Owner] = {}
+        self.prefetches: dict[str, Prefetch] = {}
+        """Of each run, for whoever watches."""
         self._names: set[str] = set()
         self._in_use: dict[str, InUse] = {}
         self._gate = Gate(settings)
@@ -209,19 +212,19 @@ class KubeProvider:
                 continue
             used.taken = Taken(used.taken.pod, lease)
 
-    async def prefetch(self, run_id: str, images: Sequence[str]) -> str:
-        """Have every node pull these images; the name of what does, which goes with the run. May be repeated."""
-        api, _ = await self._connected()
-        owner = await self._owner_of(api, run_id)
-        body = prefetch_set(self.settings, run_id, owner.name, sorted(set(images)), owner.lease)
-        with contextlib.suppress(AlreadyExistsError):
-            await api.create(DAEMON_SETS, body)
-        return str(body["metadata"]["name"])
-
-    async def end_prefetch(self, name: str) -> None:
-        """Stop pulling; what was pulled stays on the nodes. May be repeated."""
-        api, _ = await self._connected()
-        await api.delete(DAEMON_SETS, name)
+    async def expect(self, run_id: str, images: Iterable[SandboxImage]) -> None:
+        """See `PullsAhead.expect`."""
+        bound = self.settings.prefetch.images
+        names = await asyncio.to_thread(lambda: [one.name for one in islice(distinct_references(images), bound)])
+        if not names:
+            return
+        try:
+            api, _ = await self._connected()
+            owner = await self._owner_of(api, run_id)
+        except AgenticError as error:
+            log.warning("no images are pulled ahead for run %s: %s", run_id, error)
+            return
+        self.prefetches.setdefault(run_id, Prefetch(api, self.settings, owner)).want(names)
 
     async def sweep(self, run_id: str, *, is_over: bool = False) -> int:
         """See `SandboxProvider.sweep`. `is_over`: nobody works on this run any more, whatever its leases say."""
@@ -236,6 +239,8 @@ class KubeProvider:
         sandboxes = [used.sandbox for used in self._in_use.values()]
         left = "something is left to its lease"
         await each((left, sandbox.release()) for sandbox in sandboxes)
+        await each((left, prefetch.close()) for prefetch in self.prefetches.values())
+        self.prefetches.clear()
         await each([(left, self._source.close())] if self._source else [])
         await each((left, owner.close()) for owner in self._owners.values())
         self._owners.clear()
@@ -251,6 +256,15 @@ class KubeProvider:
         for acquiring in list(self._acquiring):
             acquiring.cancel()
         await asyncio.gather(*self._acquiring, return_exceptions=True)
+
+
+def distinct_references(images: Iterable[SandboxImage]) -> Iterator[ImageReference]:
+    """Each image of a registry once."""
+    seen: set[ImageReference] = set()
+    for image in images:
+        if isinstance(image, ImageReference) and image not in seen:
+            seen.add(image)
+            yield image
 
 
 def require_takeable(spec: SandboxSpec) -> None:

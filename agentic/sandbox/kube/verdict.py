@@ -66,6 +66,19 @@ FAILING = {
 }
 """Waiting reasons that kubelet tries again."""
 
+UNPULLABLE = frozenset(
+    {
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "RegistryUnavailable",
+        "ImageInspectError",
+        "SignatureValidationFailed",
+    }
+)
+"""Those of both that are about the image."""
+
 IMAGE_GONE = ("not found", "manifest unknown", "does not exist", "repository name not known")
 IMAGE_REFUSED = ("unauthorized", "authentication required", "403 Forbidden", "denied")
 EVENTS_WORTH_TELLING = frozenset(
@@ -154,6 +167,16 @@ def _is_own_doing(pod: JsonObject, ended: JsonObject | None) -> bool:
 def container_id_of(pod: JsonObject) -> str:
     """Of the container that commands run in; empty while it is not known."""
     return str(_container(pod.get("status", {})).get("containerID", ""))
+
+
+def why_unpullable(container_status: JsonObject) -> str:
+    """Why a container's image cannot be pulled; empty when nothing says so."""
+    waiting = container_status.get("state", {}).get("waiting", {})
+    reason, message = str(waiting.get("reason", "")), str(waiting.get("message", ""))
+    if reason not in UNPULLABLE:
+        return ""
+    what = HOPELESS.get(reason) or FAILING[reason]
+    return _with(_advice(what, message), message)
 
 
 def _judge_waiting(status: JsonObject, waiting: JsonObject, events: Sequence[JsonObject]) -> PodVerdict:

@@ -51,7 +51,9 @@ def test_only_the_trainers_pods_reach_the_port() -> None:
 
 def test_pulling_images_in_advance_needs_no_server() -> None:
     body = prefetch_set(kube_settings("pod", exec_server_image=IMAGE), "r1", "lease", ["a:1"], LEASE)
-    assert [one["image"] for one in body["spec"]["template"]["spec"]["initContainers"]] == ["a:1"]
+    spec = body["spec"]["template"]["spec"]
+    assert [one["image"] for one in spec["containers"]] == ["a:1"]
+    assert "initContainers" not in spec
 
 
 def test_admission_is_checked_for_what_installs_the_server_too() -> None:

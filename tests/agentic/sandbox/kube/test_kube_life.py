@@ -256,18 +256,6 @@ async def test_what_a_run_makes_can_end_with_its_workflow() -> None:
         assert (reference["kind"], reference["name"], reference["uid"]) == ("Workflow", "w", "u-1")
 
 
-async def test_images_of_the_next_batch_are_pulled_onto_the_nodes_in_advance() -> None:
-    async with memory_rig("pod") as rig:
-        name = await rig.provider.prefetch(rig.run_id, ["b:1", "a:1", "b:1"])
-        assert await rig.provider.prefetch(rig.run_id, ["a:1", "b:1"]) == name
-        (found,) = (await rig.admin.list(Resource("apps", "v1", "daemonsets", "DaemonSet"))).items
-        pulled = found["spec"]["template"]["spec"]["initContainers"]
-        assert [container["image"] for container in pulled] == ["a:1", "b:1"]
-        assert all(container["securityContext"]["capabilities"] == {"drop": ["ALL"]} for container in pulled)
-        await rig.provider.end_prefetch(name)
-        assert (await rig.admin.list(PODS)).items == ()
-
-
 FORBIDDEN = 'networkpolicies is forbidden: User "u" cannot patch resource "networkpolicies" in API group'
 
 

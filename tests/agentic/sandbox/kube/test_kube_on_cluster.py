@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from faulty_proxy import FaultyProxy
-from kube_rig import CLIENT, KINDS, Rig, Space, Spaces, cluster_rig, make_provider
+from kube_rig import BASE_IMAGE, CLIENT, KINDS, Rig, Space, Spaces, cluster_rig, make_provider
 
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, LoadedCredentials
-from agentic.cluster.resources import JOBS, NODES, PODS, name_of
-from agentic.sandbox.base import SandboxProvider
+from agentic.cluster.resources import DAEMON_SETS, JOBS, NODES, PODS, name_of
+from agentic.sandbox.base import ImageReference, SandboxProvider
 from agentic.sandbox.errors import SandboxExhaustedError, SandboxLostError, SandboxStartError
 from agentic.sandbox.kube.provider import KubeProvider
 from testbed.fake_nodes import NODE_SELECTOR, TOLERATION, fake_node
@@ -120,12 +120,24 @@ async def test_a_sandbox_over_its_memory_is_a_killed_command_or_its_own_doing(sp
         sandbox = await rig.provider.acquire(rig.spec("one"))
         hog = ["python3", "-S", "-E", "-c", "bytearray(256 << 20)"]
         try:
-            result = await sandbox.exec(hog, timeout_seconds=20)
-        except SandboxExhaustedError as error:
-            assert "used more memory than its limit" in str(error)
-        else:
-            assert result.exit_code == 137
+            ended = f"exit code {(await sandbox.exec(hog, timeout_seconds=20)).exit_code}"
             assert (await sandbox.exec("echo alive")).text == "alive\n"
+        except SandboxExhaustedError as error:
+            ended = str(error)
+        assert ended == "exit code 137" or "used more memory than its limit" in ended
+
+
+async def test_nodes_pull_images_ahead_and_one_that_is_nowhere_stops_none(spaces: Spaces) -> None:
+    images = ["localhost:1/nowhere/none:1", BASE_IMAGE, f"docker.io/{BASE_IMAGE}"]
+    async with cluster_rig("pod", spaces.of("pod"), prefetch={"at_once": 3, "seconds": 60}) as rig:
+        await rig.provider.expect(rig.run_id, [ImageReference(image) for image in images])
+        prefetch = rig.provider.prefetches[rig.run_id]
+        await prefetch.settle()
+        (line,) = prefetch.told
+        assert line.startswith(
+            "2 of 3 images are on 1 nodes; not there: localhost:1/nowhere/none:1 (the image cannot be"
+        )
+        assert (await rig.admin.list(DAEMON_SETS)).items == ()
 
 
 @pytest.mark.timeout(240)

@@ -17,6 +17,7 @@ from kube_store import Refusal
 from agentic.cluster.access import REVIEWS
 from agentic.cluster.api import KubeApi
 from agentic.cluster.resources import EVENTS, JOBS, PODS, JsonObject, Resource
+from agentic.sandbox.base import ImageReference
 from agentic.sandbox.kube.leases import take_lease
 from agentic.sandbox.kube.pool_size import PoolSize
 from agentic.sandbox.kube.provider import KubeProvider
@@ -202,7 +203,7 @@ async def test_the_rights_are_those_that_are_used_and_no_others(kind: str) -> No
             for one in provider._in_use.values():
                 one.taken = type(one.taken)(one.taken.pod, take_lease(60, 0.0))
             await provider.renew_due()
-            await provider.end_prefetch(await provider.prefetch(rig.run_id, ["a:1"]))
+            await provider.expect(rig.run_id, [ImageReference("a:1")])
             if kind != "pod":
                 await lose_the_lease(rig, provider)
             await sandbox.release()
