@@ -1,0 +1,116 @@
+"""Task folders by content: how a folder is named, sent, checked and kept.
+
+The digest covers every path in the folder with its kind, its owner's execute bit and its content: what decides how a
+trial of it goes. A folder that arrives is unpacked beside the others under a name that nobody asks for, and takes its
+place only when its digest is the one that was promised; nothing in an archive can make a file outside that folder, and
+its size is bounded before it is written. A folder that no trial has asked for in a long time is removed.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import tarfile
+import time
+from pathlib import Path
+from typing import IO
+from uuid import uuid4
+
+from agentic.rollout.errors import TaskFolderError
+
+MAX_MEMBERS = 20_000
+"""Files and folders of one task; SWE-bench's tasks have a dozen, a task with a vendored tree some thousands."""
+
+
+def digest_of(folder: Path) -> str:
+    """The content digest of a task's folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
+        status = path.lstat()
+        name = os.fsencode(path.relative_to(folder).as_posix())
+        if stat.S_ISLNK(status.st_mode):
+            kind, content = b"link", os.fsencode(path.readlink())
+        elif stat.S_ISDIR(status.st_mode):
+            kind, content = b"folder", b""
+        elif stat.S_ISREG(status.st_mode):
+            kind, content = b"program" if status.st_mode & stat.S_IXUSR else b"file", path.read_bytes()
+        else:
+            raise TaskFolderError(f"{path} is neither file, folder nor link: take it out of the task")
+        digest.update(b"%s %d %d\0%s" % (kind, len(name), len(content), name + content))
+    return digest.hexdigest()
+
+
+def pack_folder(folder: Path, stream: IO[bytes]) -> None:
+    """Write a folder as a compressed tar archive; owners and times are left out."""
+    with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=3) as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, path.name, filter=_anonymous)
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def unpack_folder(stream: IO[bytes], target: Path, limit_bytes: int) -> None:
+    """Make `target` from an archive that nobody vouches for. Raises TaskFolderError and leaves nothing when it is
+    damaged, too large, or has a member that would lie or lead outside."""
+    target.mkdir(parents=True)
+    try:
+        with tarfile.open(fileobj=stream, mode="r|gz") as archive:
+            left = limit_bytes
+            for number, member in enumerate(archive):
+                left -= member.size
+                if left < 0 or number >= MAX_MEMBERS:
+                    raise TaskFolderError(f"the archive holds more than {limit_bytes} bytes or {MAX_MEMBERS} members")
+                archive.extract(member, target, filter="data")
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        shutil.rmtree(target, ignore_errors=True)
+        raise TaskFolderError(f"the archive cannot be unpacked: {error}") from error
+    except TaskFolderError:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+class TaskStore:
+    """The server's task folders, one for each digest."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self._folder = folder
+        self._limit_bytes = limit_bytes
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(".incoming-*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def find(self, digest: str) -> Path | None:
+        """The folder of this content; it counts as asked for."""
+        folder = self._folder / digest
+        try:
+            os.utime(folder)
+        except FileNotFoundError:
+            return None
+        return folder
+
+    def add(self, digest: str, stream: IO[bytes]) -> Path:
+        """Keep what an archive holds under the digest that it is said to have. Raises TaskFolderError when it has
+        another one. May be repeated, and at the same time."""
+        partial = self._folder / f".incoming-{uuid4().hex}"
+        unpack_folder(stream, partial, self._limit_bytes)
+        try:
+            found = digest_of(partial)
+            if found != digest:
+                raise TaskFolderError(f"the task was to be {digest[:12]} but the archive holds {found[:12]}")
+            with contextlib.suppress(OSError):  # Another upload of the same content was faster.
+                partial.rename(self._folder / digest)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        return self._folder / digest
+
+    def remove_unused(self, seconds: float, in_use: frozenset[str]) -> None:
+        """Forget folders that nobody has asked for in this time."""
+        oldest = time.time() - seconds
+        for folder in self._folder.iterdir():
+            if folder.name not in in_use and folder.stat().st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
