@@ -1,0 +1,171 @@
+"""What lies in a sandbox's working folder, in one round trip: every entry, and the contents of those that matter.
+
+Owned here: the script that runs inside, and reading what it answers. In the agent's sandbox it sends the contents of
+what was changed since the sandbox began, by the kernel's change time, which nobody inside can set back; whether
+something really differs is decided outside, byte by byte. In the fresh sandbox it sends the contents of given paths.
+What is sent is a list and a tar archive, compressed, in pieces that fit a command's output; nothing is written inside,
+so that a full disk stops nothing.
+
+Never believes what it reads (see `tree.py`). `.git` and caches that programs make by themselves are left out.
+"""
+
+import io
+import tarfile
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from agentic.rollout.errors import ChangesRefusedError, GradingSetupError
+from agentic.rollout.grading.tree import Entry, Kind, Limits, Listing, Node, check_path, check_size
+from agentic.sandbox.base import ExecResult
+from agentic.sandbox.errors import SandboxTransferError
+
+LEFT_OUT = (".git", "__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox")
+"""Names that no result consists of; compiled files could also stand for other sources than they lie beside."""
+
+PIECE_BYTES = 512 * 1024
+"""Of one answer: half of what sandboxes let a command print by default."""
+
+LISTING_SECONDS = 120.0
+"""How long one answer may take; a repository of 50,000 files takes one second."""
+
+LISTING_BYTES = 64 * 1024 * 1024
+"""What a list of entries may take, uncompressed, besides the contents."""
+
+SCRIPT = r"""
+folder=$1 offset=$2 piece=$3 largest=$4 since=0
+[ -z "$folder" ] || cd "$folder" || exit 3
+if [ "$5" = recent ] && [ -r /proc/stat ]; then
+  boot=0
+  while read -r key value rest; do [ "$key" = btime ] && boot=$value; done < /proc/stat
+  line=$(cat /proc/1/stat)
+  set -f; set -- ${line##*) }; set +f
+  since=$((boot + ${20} / 100 - 2))
+  select() { find . -xdev @LEFT_OUT@ -o \( -type f -size "-${largest}c" -o -type l \) -newerct "@$since" -printf '%P\0'; }
+else
+  select() { cat; }
+fi
+{
+  pwd -P
+  find . -xdev @LEFT_OUT@ -o \( \( -newerct "@$since" -printf + \) , -printf '%y %m %U %G %s %P\0' \)
+  printf '\0'
+  select | tar -cf - --no-recursion --hard-dereference --ignore-failed-read --null --verbatim-files-from -T - 2> /dev/null
+} | gzip -1 | tail -c "+$offset" | head -c "$piece"
+""".replace("@LEFT_OUT@", r"\( " + " -o ".join(f"-name '{name}'" for name in LEFT_OUT) + r" \) -prune")
+
+
+class Runs(Protocol):
+    """Where commands run: a sandbox, seen through a trial's environment."""
+
+    async def run(
+        self, command: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float | None = None
+    ) -> ExecResult:
+        """As root, to the end; see `Sandbox.exec`."""
+
+
+async def list_recent(sandbox: Runs, folder: str, limits: Limits) -> Listing:
+    """The agent's folder, with what may have been changed. Raises ChangesRefusedError when it cannot be taken."""
+    listing = await _ask(sandbox, folder, "recent", b"", limits)
+    check_size(listing, limits)
+    return listing
+
+
+async def list_chosen(sandbox: Runs, folder: str, paths: Iterable[str], limits: Limits) -> Listing:
+    """The untouched folder, with the contents of these paths. Raises GradingSetupError when the image cannot answer."""
+    try:
+        return await _ask(sandbox, folder, "chosen", b"".join(path.encode(errors="surrogateescape") + b"\0" for path in paths), limits)
+    except ChangesRefusedError as error:
+        raise GradingSetupError(
+            f"the task's image cannot tell what is in its working folder ({error}): it needs a WORKDIR, GNU find, tar "
+            "and gzip; or say metadata.grading.mode and reason in task.toml"
+        ) from error
+
+
+async def _ask(sandbox: Runs, folder: str, what: str, stdin: bytes, limits: Limits) -> Listing:
+    reader = _Reader(limits.total_bytes + LISTING_BYTES)
+    offset = 1
+    while True:
+        words = (folder, str(offset), str(PIECE_BYTES), str(limits.file_bytes), what)
+        result = await sandbox.run(
+            ("/bin/sh", "-c", SCRIPT, "sh", *words), stdin=stdin, timeout_seconds=LISTING_SECONDS
+        )
+        if result.truncated:
+            raise SandboxTransferError(
+                f"an answer of {PIECE_BYTES} bytes did not arrive whole: raise sandbox.output_limit_bytes"
+            )
+        if result.timed_out or result.exit_code != 0:
+            reason = f"exit code {result.exit_code}: {result.error_text.strip()[-200:]}"
+            raise ChangesRefusedError(f"its working folder could not be read ({reason})")
+        reader.feed(result.stdout)
+        if len(result.stdout) < PIECE_BYTES:
+            return reader.listing(limits)
+        offset += PIECE_BYTES
+
+
+class _Reader:
+    """Unpacks an answer within bounds."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._unpacker = zlib.decompressobj(wbits=31)
+        self._data = bytearray()
+
+    def feed(self, piece: bytes) -> None:
+        try:
+            self._data += self._unpacker.decompress(piece, self._limit_bytes - len(self._data) + 1)
+        except zlib.error as error:
+            raise ChangesRefusedError(f"its working folder's list is damaged: {error}") from error
+        if len(self._data) > self._limit_bytes:
+            raise ChangesRefusedError(f"more than {self._limit_bytes} bytes came out of its working folder")
+
+    def listing(self, limits: Limits) -> Listing:
+        head, found, archive = bytes(self._data).partition(b"\0\0")
+        folder, newline, rows = head.partition(b"\n")
+        if not found or not newline:
+            raise ChangesRefusedError("its working folder's list is not whole")
+        entries = dict(_entry(row) for row in rows.split(b"\0") if row)
+        nodes = dict(_nodes(archive, limits)) if archive else {}
+        known = {path: entry for path, entry in entries.items() if entry is not None}
+        return Listing(folder.decode(errors="surrogateescape"), known, nodes)
+
+
+def _entry(row: bytes) -> tuple[str, Entry | None]:
+    """None for what is neither file, folder nor link."""
+    words = row.decode(errors="surrogateescape").split(" ", 5)
+    try:
+        kind, mode, user, group, size, path = words
+        if path:
+            check_path(path)
+        entry = Entry(
+            Kind(kind[-1]), int(mode, 8), (int(user), int(group)), int(size), is_recent=kind.startswith("+")
+        )
+    except ValueError:
+        if len(words) == 6 and words[0].lstrip("+") in ("p", "s", "b", "c"):
+            return words[5], None
+        raise ChangesRefusedError(f"its working folder's list has a line that cannot be read: {row[:80]!r}") from None
+    return path, entry
+
+
+def _nodes(archive: bytes, limits: Limits) -> Iterable[tuple[str, Node]]:
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:", errors="surrogateescape") as members:
+            for number, member in enumerate(members):
+                if number > limits.files:
+                    raise ChangesRefusedError(f"more than {limits.files} files and links came out")
+                if member.size >= limits.file_bytes or member.issparse():
+                    raise ChangesRefusedError(f"{member.name!r} came out with {member.size} bytes or with holes")
+                node = _node(members, member)
+                if node is not None:
+                    check_path(member.name)
+                    yield member.name, node
+    except (tarfile.TarError, KeyError) as error:  # KeyError: a hard link to what is not there
+        raise ChangesRefusedError(f"what came out of its working folder is damaged: {error}") from error
+
+
+def _node(members: tarfile.TarFile, member: tarfile.TarInfo) -> Node | None:
+    if member.issym():
+        return Node(Kind.LINK, 0o777, member.linkname.encode(errors="surrogateescape"))
+    if not member.isreg() and not member.islnk():
+        return None
+    content = members.extractfile(member)
+    return Node(Kind.FILE, member.mode & 0o777, content.read() if content is not None else b"")

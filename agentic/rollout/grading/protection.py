@@ -1,0 +1,162 @@
+"""Undoes what an agent changed of its tests' surroundings, and leaves the rest as it is. Pure.
+
+A protected path goes back to what the untouched folder holds there; a new one is not taken. Files that hold the
+configuration of tests beside other things (`setup.cfg`, `pyproject.toml`, `package.json`) keep the agent's changes but for
+the sections of test runners, which come from the untouched file; where that cannot be told apart, the whole file goes
+back. What was undone is named.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from agentic.rollout.grading.changes import Change, parents_of
+from agentic.rollout.grading.tree import Entry, Kind, Listing, Node
+from agentic.tasks.grading_policy import SHADOWS, GradingPolicy, matches
+
+TEST_SECTIONS = re.compile(r"(tool[:.])?(pytest|coverage|tox|nosetests|unittest|hypothesis)([:.].*)?|aliases|test", re.I)
+
+
+def undo(
+    changes: Iterable[Change], untouched: Listing, policy: GradingPolicy
+) -> tuple[list[Change], list[str]]:
+    """The changes that count, and the paths of what was undone."""
+    kept: list[Change] = []
+    undone: list[str] = []
+    for change in changes:
+        merged = _merged(change, untouched, policy)
+        if merged is not change:
+            undone.append(change.path)
+        if merged is not None:
+            kept.append(merged)
+    return kept, undone
+
+
+def _merged(change: Change, untouched: Listing, policy: GradingPolicy) -> Change | None:
+    if policy.protects(change.path):
+        return None
+    if not policy.uses_defaults or matches(change.path, policy.allowed):
+        return change
+    if change.new is not None and is_shadow(change.path, untouched.entries):
+        return None
+    merge = MERGES.get(change.path.rpartition("/")[2])
+    return change if merge is None else _with_sections(change, merge)
+
+
+def is_shadow(path: str, entries: Mapping[str, Entry]) -> bool:
+    """Whether a new path gives a test runner's name to something else, where imports may begin: in a folder that the
+    untouched tree does not know as a package."""
+    for place in (*parents_of(path), path):
+        folder, _, name = place.rpartition("/")
+        stem = name.partition(".")[0]
+        if place in entries or not (stem in SHADOWS or stem.startswith("pytest_")):
+            continue
+        if f"{folder}/__init__.py".lstrip("/") not in entries:
+            return True
+    return False
+
+
+Merge = Callable[[str, str], str | None]
+"""Given the untouched text and the agent's: the agent's with the untouched test sections; None when they can't be told
+apart."""
+
+
+def _with_sections(change: Change, merge: Merge) -> Change | None:
+    """Itself when nothing had to be undone; None when all of it had to."""
+    new = change.new
+    if new is None:
+        return None
+    if new.kind is not Kind.FILE:
+        return None
+    before = change.old.content if change.old is not None and change.old.kind is Kind.FILE else b""
+    try:
+        text = merge(before.decode(), new.content.decode())
+    except UnicodeDecodeError:
+        return None
+    if text is None:
+        return None
+    content = text.encode()
+    if content == new.content:
+        return change
+    if change.old is not None and content == before and new.mode == change.old.mode:
+        return None
+    return replace(change, new=Node(Kind.FILE, new.mode, content))
+
+
+def merge_ini(before: str, after: str) -> str | None:
+    """`setup.cfg`: by its section headers, as configparser sees them."""
+    return _merge_sections(before, after, re.compile(r"^\[(?P<name>[^\]\n]+)\]", re.MULTILINE))
+
+
+def merge_toml(before: str, after: str) -> str | None:
+    """`pyproject.toml`: by its tables; both texts have to be TOML, and the result has to say of the tests what the
+    untouched one says: a runner's keys may also be written dotted or inline."""
+    merged = _merge_sections(before, after, re.compile(r"^[ \t]*\[\[?(?P<name>[^\]\n]+)\]\]?[ \t]*(#.*)?$", re.MULTILINE))
+    try:
+        old, new = tomllib.loads(before), tomllib.loads(merged or "")
+    except tomllib.TOMLDecodeError:
+        return None
+    return merged if _test_keys(old) == _test_keys(new) else None
+
+
+def _test_keys(config: Mapping[str, object]) -> dict[str, object]:
+    tool, project = config.get("tool"), config.get("project")
+    tools = tool if isinstance(tool, dict) else {}
+    points = project.get("entry-points") if isinstance(project, dict) else None
+    found = {name: value for name, value in tools.items() if TEST_SECTIONS.fullmatch(f"tool.{name}")}
+    if isinstance(points, dict) and "pytest11" in points:
+        found["pytest11"] = points["pytest11"]
+    return found
+
+
+def merge_json(before: str, after: str) -> str | None:
+    """`package.json`: the test script and the runners' own keys come from the untouched file."""
+    try:
+        old, new = json.loads(before or "{}"), json.loads(after)
+    except ValueError:
+        return None
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return None
+    changed = dict(new)
+    for key in ("jest", "mocha", "ava", "vitest"):
+        _put(changed, key, old)
+    scripts, theirs = dict(new.get("scripts") or {}), dict(old.get("scripts") or {})
+    for key in {name for name in (*scripts, *theirs) if "test" in name}:
+        _put(scripts, key, theirs)
+    if scripts or "scripts" in new:
+        changed["scripts"] = scripts
+    return after if changed == new else json.dumps(changed, indent=2) + "\n"
+
+
+def _put(target: dict[str, object], key: str, source: Mapping[str, object]) -> None:
+    if key in source:
+        target[key] = source[key]
+    else:
+        target.pop(key, None)
+
+
+def _merge_sections(before: str, after: str, header: re.Pattern[str]) -> str:
+    """The agent's sections in its order, without its test sections; then the untouched test sections."""
+    old = [text for name, text in _sections(before, header) if _is_of_tests(name)]
+    if old == [text for name, text in _sections(after, header) if _is_of_tests(name)]:
+        return after
+    kept = "".join(text for name, text in _sections(after, header) if not _is_of_tests(name))
+    gap = "" if not kept or kept.endswith("\n") else "\n"
+    return kept + gap + "".join(old)
+
+
+def _sections(text: str, header: re.Pattern[str]) -> list[tuple[str, str]]:
+    found = list(header.finditer(text))
+    starts = [0, *(match.start() for match in found), len(text)]
+    names = ["", *(match["name"].strip().replace('"', "").replace("'", "") for match in found)]
+    return [(name, text[starts[i] : starts[i + 1]]) for i, name in enumerate(names) if starts[i] < starts[i + 1]]
+
+
+def _is_of_tests(name: str) -> bool:
+    return TEST_SECTIONS.fullmatch(name) is not None or "pytest11" in name
+
+
+MERGES: Mapping[str, Merge] = {"setup.cfg": merge_ini, "pyproject.toml": merge_toml, "package.json": merge_json}
+"""By a file's name, wherever it lies."""
