@@ -42,6 +42,8 @@ CLEANUP_SECONDS = 20.0
 """How long a cancelled trial may take to stop its sandbox before it is given up; a sweeper then has to end the sandbox.
 Stopping takes well under a second unless the machine is in trouble."""
 
+_CANCELLED = TrialFacts(exception="CancelledError", message="cancelled on request")
+
 _VERIFIER = "agentic.rollout.verifier:BriefVerifier"
 
 
@@ -148,7 +150,7 @@ class TrialRunner:
             caller = asyncio.current_task()
             if caller is not None and caller.cancelling():
                 raise
-            return _lost(request, "CancelledError", "cancelled on request")
+            return TrialResult(request.trial_id, _CANCELLED)
         finally:
             del self._running[request.trial_id]
 
@@ -181,11 +183,15 @@ class TrialRunner:
             await self._sandboxes.provider.close()
 
     async def _admitted(self, request: TrialRequest) -> TrialResult:
+        facts = _CANCELLED
         async with self._slots:
-            result = await self._bounded(request)
-        _forget_loggers(request.trial_id)
-        if not _is_kept(result.facts, request.keep):
-            shutil.rmtree(Path(request.trials_dir) / request.trial_id, ignore_errors=True)
+            try:
+                result = await self._bounded(request)
+                facts = result.facts
+            finally:
+                _forget_loggers(request.trial_id)
+                if not _is_kept(facts, request.keep):
+                    shutil.rmtree(Path(request.trials_dir) / request.trial_id, ignore_errors=True)
         return result
 
     async def _bounded(self, request: TrialRequest) -> TrialResult:

@@ -14,7 +14,7 @@ from agentic.rollout.errors import RolloutConfigError
 from agentic.rollout.server.app import make_app
 from agentic.rollout.server.journal import Journal
 from agentic.rollout.server.keys import Keys
-from agentic.rollout.server.service import TrialService
+from agentic.rollout.server.service import Runner, TrialService
 from agentic.rollout.server.settings import ServerSettings
 from agentic.rollout.server.tasks import TaskStore
 from agentic.rollout.trial import sandboxed_runner
@@ -53,11 +53,22 @@ async def serve(settings: ServerSettings, keys: Keys, place: Place) -> None:
     """Serve until a signal. Raises RolloutConfigError when the address cannot be had, JournalError when the state
     belongs to another server, and what makes sandboxes impossible here."""
     journal = Journal(settings.state_dir / "journal.jsonl")
-    listener = _listen(place)
+    listener = listen(place)
     runner = sandboxed_runner(settings.name, settings.store_dir, settings.sandbox, settings.concurrency)
-    service = TrialService(
-        settings, runner, journal, TaskStore(settings.state_dir / "tasks", settings.task_limit_bytes)
-    )
+    server = make_server(settings, keys, place, runner, journal)
+    scheme = "https" if place.certificate else "http"
+    host, port = listener.getsockname()[:2]
+    sys.stdout.write(f"trial server at {scheme}://{f'[{host}]' if ':' in host else host}:{port}\n")
+    sys.stdout.flush()
+    await server.serve(sockets=[listener])
+
+
+def make_server(
+    settings: ServerSettings, keys: Keys, place: Place, runner: Runner, journal: Journal
+) -> uvicorn.Server:
+    """A server over these parts, which it closes at its end."""
+    tasks = TaskStore(settings.state_dir / "tasks", settings.task_limit_bytes)
+    service = TrialService(settings, runner, journal, tasks)
     app = make_app(
         service,
         keys,
@@ -75,14 +86,11 @@ async def serve(settings: ServerSettings, keys: Keys, place: Place) -> None:
         backlog=_BACKLOG,
         ws="none",
     )
-    scheme = "https" if place.certificate else "http"
-    host, port = listener.getsockname()[:2]
-    sys.stdout.write(f"trial server at {scheme}://{f'[{host}]' if ':' in host else host}:{port}\n")
-    sys.stdout.flush()
-    await _Server(config, service).serve(sockets=[listener])
+    return _Server(config, service)
 
 
-def _listen(place: Place) -> socket.socket:
+def listen(place: Place) -> socket.socket:
+    """The socket that the server accepts connections from. Raises RolloutConfigError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

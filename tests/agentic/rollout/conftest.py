@@ -9,7 +9,8 @@ import pytest
 from agentic.images.local import build_images
 from agentic.images.settings import ImageSettings
 from agentic.proxy import ProxyServer, ProxySettings, ScriptedEngine, ScriptedReply, make_renderer
-from agentic.rollout.trial import EnvironmentSpec
+from agentic.rollout.settings import ScriptedAgentSettings
+from agentic.rollout.trial import EnvironmentSpec, TrialRequest
 from agentic.sandbox.providers import open_store
 
 DOUBLES = str(Path(__file__).parents[2] / "doubles")
@@ -78,6 +79,27 @@ def task_dir(tmp_path):
 def environment():
     def make(**kwargs):
         return EnvironmentSpec(import_path="process_environment:ProcessEnvironment", kwargs=kwargs)
+
+    return make
+
+
+@pytest.fixture
+def trial_for(tmp_path, task_dir, environment):
+    def make(*commands, trial_id="trial-1", keep="all", environment_kwargs=None, **changes):
+        values = {
+            "trial_id": trial_id,
+            "task_dir": str(task_dir),
+            "trials_dir": str(tmp_path / "trials"),
+            "agent": ScriptedAgentSettings(commands=commands),
+            "base_url": "http://127.0.0.1:9/v1",
+            "api_key": "secret-key",
+            "environment": environment(**(environment_kwargs or {})),
+            "deadline_seconds": 30,
+            "start_seconds": 5,
+            "grading_seconds": 10,
+            "keep": keep,
+        }
+        return TrialRequest(**{**values, **changes})
 
     return make
 
