@@ -123,9 +123,11 @@ class KubeApi(Protocol):
         namespace: str | None = None,
         container: str = "",
         has_stdin: bool = False,
+        closes_stdin: bool = False,
     ) -> AbstractAsyncContextManager[ExecChannels]:
         """Start a program in a container. Entering is retried, so the program may be started more than once when an
-        answer gets lost; only one of them is spoken to. What may not run twice waits for a word on its input."""
+        answer gets lost; only one of them is spoken to. What may not run twice waits for a word on its input.
+        `closes_stdin`: its input shall end before it does, if the server can have that."""
         ...
 
     async def close(self) -> None:

@@ -13,12 +13,15 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
+from urllib.parse import quote_plus
 
 import aiohttp
+from yarl import URL
 
 from agentic.cluster.api import ObjectList, PatchKind, Propagation, WatchEvent
-from agentic.cluster.channels import PROTOCOLS, ExecChannels
+from agentic.cluster.channels import PLAIN_PROTOCOLS, PROTOCOLS, ExecChannels
 from agentic.cluster.credentials import Credentials
 from agentic.cluster.errors import (
     AlreadyExistsError,
@@ -248,6 +251,7 @@ class KubeClient:
         namespace: str | None = None,
         container: str = "",
         has_stdin: bool = False,
+        closes_stdin: bool = False,
     ) -> AsyncIterator[ExecChannels]:
         params = [("stdout", "true"), ("stderr", "true"), *_unless_empty("container", container)]
         params += [("stdin", "true")] if has_stdin else []
@@ -258,19 +262,19 @@ class KubeClient:
             self._path(PODS, namespace, pod, "exec"),
             tuple(params),
         )
-        channels = await self._open(call)
+        channels = await self._open(call, PROTOCOLS if closes_stdin else PLAIN_PROTOCOLS)
         try:
             yield channels
         finally:
             await channels.close()
 
-    async def _open(self, call: Call) -> ExecChannels:
+    async def _open(self, call: Call, protocols: tuple[str, ...]) -> ExecChannels:
         """Retried while the handshake fails; when only its answer was lost, a program has been started by then."""
         retries, is_refused = Retries(self._transport.settings.retry_seconds), False
         while True:
             try:
                 async with self._transport.turn():
-                    return await self._handshake(call, is_refused)
+                    return await self._handshake(call, protocols, is_refused)
             except aiohttp.WSServerHandshakeError as problem:
                 error = await self._refusal(call, problem)
                 if isinstance(error, CredentialsError) and not is_refused:
@@ -282,14 +286,13 @@ class KubeClient:
                 error = unreachable(call.what, problem)
             await retries.pause(error)
 
-    async def _handshake(self, call: Call, is_refused: bool) -> ExecChannels:
+    async def _handshake(self, call: Call, protocols: tuple[str, ...], is_refused: bool) -> ExecChannels:
         access = await self._transport.access(is_refused=is_refused)
         settings = self._transport.settings
         async with asyncio.timeout(settings.request_timeout_seconds):
             socket = await self._transport.session.ws_connect(
-                access.server + call.path,
-                params=list(call.params),
-                protocols=PROTOCOLS,
+                URL(f"{access.server}{call.path}?{query(call.params)}", encoded=True),
+                protocols=protocols,
                 autoping=False,
                 max_msg_size=0,
                 headers=access.headers,
@@ -297,9 +300,9 @@ class KubeClient:
                 proxy=access.proxy,
                 server_hostname=access.server_name,
             )
-        if socket.protocol not in PROTOCOLS:
+        if socket.protocol not in protocols:
             await socket.close()
-            raise InvalidObjectError(f"{call.what}: the server speaks none of {', '.join(PROTOCOLS)}")
+            raise InvalidObjectError(f"{call.what}: the server speaks none of {', '.join(protocols)}")
         return ExecChannels(socket, call.what, settings.ping_seconds)
 
     async def _refusal(self, call: Call, problem: aiohttp.WSServerHandshakeError) -> ApiError:
@@ -315,6 +318,15 @@ class KubeClient:
 
 def selectors(labels: str, fields: str) -> tuple[tuple[str, str], ...]:
     return _unless_empty("labelSelector", labels) + _unless_empty("fieldSelector", fields)
+
+
+quoted = lru_cache(maxsize=128)(quote_plus)
+"""Commands share most of their words, and the longest."""
+
+
+def query(params: Sequence[tuple[str, str]]) -> str:
+    """As an address has it. aiohttp's own way takes a tenth of a short command's CPU."""
+    return "&".join(f"{name}={quoted(value)}" for name, value in params)
 
 
 def _unless_empty(name: str, value: str) -> tuple[tuple[str, str], ...]:

@@ -24,7 +24,6 @@ from kube_api import Fault, answer, line
 from kube_store import Refusal
 from yarl import URL
 
-from agentic.cluster.channels import PROTOCOLS
 from agentic.cluster.credentials import Access
 
 PASSED_ON = ("Authorization", "Content-Type", "Accept", "User-Agent")
@@ -152,7 +151,7 @@ class FaultyProxy:
     def _connect(self, request: web.Request) -> Any:
         return self.session.ws_connect(
             self._url(request),
-            protocols=PROTOCOLS,
+            protocols=[name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")],
             headers=self._headers(request),
             ssl=self.upstream.tls,
             autoping=False,

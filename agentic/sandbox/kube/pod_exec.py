@@ -156,7 +156,7 @@ class PodExec:
 
     async def _attend(self, running: Running) -> None:
         """The command's stream from its opening until nobody inside holds it any more."""
-        async with self._open(running.wrapped.words) as channels:
+        async with self._open(running.wrapped.words, closes_stdin=running.wrapped.has_stdin) as channels:
             running.connected.set_result(None)
             async with _Feeding(channels, running):
                 await self._read(channels, running)
@@ -167,9 +167,18 @@ class PodExec:
                     message = await channels.receive()
                     running.status = message if isinstance(message, ExecStatus) else None
 
-    def _open(self, words: tuple[str, ...]) -> "contextlib.AbstractAsyncContextManager[ExecChannels]":
+    def _open(
+        self, words: tuple[str, ...], *, closes_stdin: bool = False
+    ) -> "contextlib.AbstractAsyncContextManager[ExecChannels]":
         target = self.target
-        return self.api.exec(target.pod, words, namespace=target.namespace, container=target.container, has_stdin=True)
+        return self.api.exec(
+            target.pod,
+            words,
+            namespace=target.namespace,
+            container=target.container,
+            has_stdin=True,
+            closes_stdin=closes_stdin,
+        )
 
     async def _read(self, channels: ExecChannels, running: Running) -> None:
         sink = running.request.sink
