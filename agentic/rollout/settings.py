@@ -5,67 +5,29 @@ A trial's clock has three parts: `start_seconds` for the sandbox and the agent's
 agent's.
 """
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from agentic.proxy.settings import ProxySettings
+from agentic.rollout.agents.settings import (
+    AgentSettings,
+    InsideShellAgentSettings,
+    ScriptedAgentSettings,
+    ShellAgentSettings,
+    ToolShellAgentSettings,
+)
 from agentic.settings import Settings
 
-
-class _Agent(Settings):
-    """What is known of every agent."""
-
-    runs_inside: ClassVar[bool] = False
-    """Whether it runs inside the sandbox, and so reaches its model through a socket that is bound into it."""
-
-
-class _CommandAgent(_Agent):
-    """What every agent that runs one command a turn has in common."""
-
-    max_turns: int = Field(4, ge=1)
-    """Replies that the model may give, the one that submits included."""
-    max_tokens: int = Field(48, ge=1)
-    """Tokens that the model may sample in one reply."""
-    command_timeout_seconds: float = Field(10.0, gt=0)
-    """How long one command may run inside the sandbox; then its process group is killed there."""
-    output_characters: int = Field(2000, ge=80)
-    """What the model sees of one command's output; the middle of a longer one is cut out."""
-
-
-class ShellAgentSettings(_CommandAgent):
-    """Our own agent, plain text: one fenced `bash` block a reply, its output as the next user message."""
-
-    kind: Literal["shell"] = "shell"
-
-
-class ToolShellAgentSettings(_CommandAgent):
-    """The same agent with a function tool `bash` instead of fenced text, for models that were taught tools."""
-
-    kind: Literal["tool-shell"] = "tool-shell"
-
-
-class InsideShellAgentSettings(_CommandAgent):
-    """The plain-text agent as a program inside the sandbox, whose image needs a `python3`; it reaches the proxy through
-    a Unix socket, the only network there."""
-
-    kind: Literal["inside-shell"] = "inside-shell"
-    runs_inside: ClassVar[bool] = True
-
-
-class ScriptedAgentSettings(_Agent):
-    """A double that runs given commands and never asks a model."""
-
-    kind: Literal["scripted"] = "scripted"
-    commands: tuple[str, ...] = ()
-    """Run in order, in the sandbox, with the sandbox's own limits."""
-    command_timeout_seconds: float = Field(10.0, gt=0)
-    """How long one command may run inside the sandbox."""
-
-
-AgentSettings = Annotated[
-    ShellAgentSettings | ToolShellAgentSettings | InsideShellAgentSettings | ScriptedAgentSettings,
-    Field(discriminator="kind"),
+__all__ = [
+    "AgentSettings",
+    "InsideShellAgentSettings",
+    "RewardSettings",
+    "RolloutSettings",
+    "ScriptedAgentSettings",
+    "ShellAgentSettings",
+    "ToolShellAgentSettings",
+    "TrialServerSettings",
 ]
 
 
@@ -132,13 +94,13 @@ class RolloutSettings(Settings):
 
     @property
     def max_calls(self) -> int:
-        """Generations that a session may start; a scripted agent needs none, and a session allows at least one."""
-        return 1 if isinstance(self.agent, ScriptedAgentSettings) else self.agent.max_turns
+        """Generations that a session may start."""
+        return self.agent.max_calls
 
     @property
     def max_call_tokens(self) -> int:
         """Tokens that one generation may sample."""
-        return 1 if isinstance(self.agent, ScriptedAgentSettings) else self.agent.max_tokens
+        return self.agent.max_call_tokens
 
     @model_validator(mode="after")
     def _deadline_holds_all_phases(self) -> Self:

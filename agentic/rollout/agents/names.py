@@ -24,10 +24,11 @@ class NamedAgent:
     runs_inside: bool = False
     """Whether it runs inside the sandbox, and so reaches its model through what is let into it."""
     tools: str | None = None
-    """Name of the prebaked folder that its sandbox needs (see `pins.py`); None: nothing beside the image."""
+    """Name of the tools that its sandbox needs (see `tools.py`); None: nothing beside the image."""
 
 
 _OURS = "agentic.rollout.agents"
+_HARBORS = f"{_OURS}.installed"
 
 AGENTS: Mapping[str, NamedAgent] = MappingProxyType(
     {
@@ -35,6 +36,13 @@ AGENTS: Mapping[str, NamedAgent] = MappingProxyType(
         "tool-shell": NamedAgent(f"{_OURS}.tool_shell:ToolShellAgent", "chat"),
         "inside-shell": NamedAgent(f"{_OURS}.inside_shell:InsideShellAgent", "chat", runs_inside=True),
         "scripted": NamedAgent(f"{_OURS}.scripted:ScriptedAgent", None),
+        "mini-swe-agent": NamedAgent(f"{_HARBORS}:PrebakedMiniSweAgent", "chat", True, "mini-swe-agent"),
+        "swe-agent": NamedAgent(f"{_HARBORS}:PrebakedSweAgent", "chat", True),
+        "terminus-2": NamedAgent(f"{_OURS}.terminus:ConnectedTerminus2", "chat", tools="terminus-2"),
+        "openhands": NamedAgent(f"{_HARBORS}:PrebakedOpenHands", "chat", True, "openhands"),
+        "claude-code": NamedAgent(f"{_HARBORS}:PrebakedClaudeCode", "messages", True, "claude-code"),
+        "codex": NamedAgent(f"{_HARBORS}:PrebakedCodex", "responses", True, "codex"),
+        "opencode": NamedAgent(f"{_HARBORS}:PrebakedOpenCode", "chat", True, "opencode"),
     }
 )
 """By the name in `rollout.agent.kind`."""
