@@ -1,11 +1,13 @@
 """What `train` and `evaluate` are both given."""
 
+import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import SandboxSettings
 from agentic.training.settings import RaySettings, TrainSettings
 from steps.contract import Step, StepInput
+from steps.workflow_owner import owned_by_workflow
 
 if TYPE_CHECKING:
     from agentic.training.jobs import TrainJob
@@ -52,5 +54,5 @@ def training_job(inputs: TrainingInput, step: Step) -> "TrainJob":
         train=inputs.train,
         ray=inputs.ray,
         rollout=inputs.rollout,
-        sandbox=inputs.sandbox,
+        sandbox=owned_by_workflow(inputs.sandbox, os.environ, on_argo=step.on_argo),
     )

@@ -45,6 +45,7 @@ from steps import (
     preflight,
     report,
     train,
+    workflow_owner,
 )
 from workflows.settings import Settings, profile_stem
 
@@ -163,7 +164,14 @@ def _script(
         ExistingVolume(name="models", claim_name=cluster.models.claim, mount_path=f"{root}/models"),
         ExistingVolume(name="datasets", claim_name=cluster.datasets.claim, mount_path=f"{root}/datasets"),
     ]
-    environment = {"AGENTIC_WORKSPACE": root, "AGENTIC_TARGET": "argo", "AGENTIC_RUN_ID": run_id}
+    environment = {
+        "AGENTIC_WORKSPACE": root,
+        "AGENTIC_TARGET": "argo",
+        "AGENTIC_RUN_ID": run_id,
+        workflow_owner.NAME: "{{workflow.name}}",
+        workflow_owner.UID: "{{workflow.uid}}",
+        workflow_owner.NAMESPACE: "{{workflow.namespace}}",
+    }
     made: Script = script(
         name=name,
         image=cluster.trainer_image if name in HEAVY else cluster.steps_image,

@@ -248,9 +248,10 @@ class PoolSettings(Settings):
 
     by: Literal["class", "task"] = "class"
     """`class`: one pool for all tasks of the same resources, which take their image in place when they are claimed;
-    `task`: one pool named after each task, such as `astropy-astropy-12907`, of `replicas` sandboxes."""
-    replicas: int = Field(4, ge=0)
-    """Of each task's pool while the task is worked on; set it to the number of samples of a task."""
+    `task`: one pool named after each task, such as `astropy-astropy-12907`, with `replicas` sandboxes."""
+    replicas: int | None = Field(None, ge=0)
+    """Of each task's pool while the task is worked on; None is as many as the task has samples: `rollout.n`, that is
+    `train.rollouts_per_prompt`, in training, and 1 in evaluation."""
     minimum: int = Field(0, ge=0)
     """Of a class' pool, when nobody asks."""
     maximum: int = Field(64, ge=1)
@@ -298,6 +299,13 @@ class AgentSandbox(KubeSandbox):
                 "sandbox.pool.by is class but agent-sandbox changes no image in place: set sandbox.pool.by=task"
             )
         return self
+
+
+def pooled_for(settings: "SandboxSettings", samples: int) -> "SandboxSettings":
+    """The same, for tasks of so many samples each: that many wait in a task's pool unless settings say how many."""
+    if not isinstance(settings, KruiseSandbox | AgentSandbox) or settings.pool.replicas is not None:
+        return settings
+    return settings.model_copy(update={"pool": settings.pool.model_copy(update={"replicas": samples})})
 
 
 SandboxSettings = Annotated[

@@ -17,6 +17,7 @@ from agentic.proxy.engines.vllm_http import VllmHttpEngine
 from agentic.rollout.evaluation import Evaluation, EvaluationTask, graded_records
 from agentic.rollout.evaluation import evaluate as run_evaluation
 from agentic.rollout.records import Phase, RolloutRecord, read_records, summarise
+from agentic.sandbox.settings import pooled_for
 from agentic.training.engine_server import serve
 from agentic.training.job import trainer_threads
 from agentic.training.jobs import TrainJob, TrainSummary
@@ -122,7 +123,7 @@ async def _measure(
         checkpoint=name,
         step=step,
         rollout=job.rollout,
-        sandbox=job.sandbox,
+        sandbox=pooled_for(job.sandbox, samples=1),
         prompt_tokens=job.train.max_prompt_tokens,
         response_tokens=job.train.max_response_tokens,
     )

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from agentic import processes
 from agentic.rollout.agent_loop_config import RolloutJob
+from agentic.sandbox.settings import pooled_for
 from agentic.training import checkpoints, children, metrics, ray_cluster, resume
 from agentic.training.environment import cpu_environment, trainer_environment
 from agentic.training.errors import TrainingError, TrainingInterrupted
@@ -72,7 +73,7 @@ def prepare(job: TrainJob, plan: resume.Plan) -> Launch:
     sizing = resolve(job.train, read_shape(job.model_dir))
     loops, rollout_config = job.run_dir / "agent_loops.yaml", job.run_dir / "rollout.json"
     loops.write_text(_AGENT_LOOPS)
-    rollout_config.write_text(_rollout_job(job).model_dump_json(indent=1))
+    rollout_config.write_text(rollout_job(job).model_dump_json(indent=1))
     paths = JobPaths(
         model_dir=job.model_dir,
         train_file=job.train_file,
@@ -142,7 +143,8 @@ def summarise(job: TrainJob) -> TrainSummary:
     )
 
 
-def _rollout_job(job: TrainJob) -> RolloutJob:
+def rollout_job(job: TrainJob) -> RolloutJob:
+    """What rollout workers are told of the job."""
     return RolloutJob(
         run_id=job.run_id,
         run_dir=job.run_dir,
@@ -150,7 +152,7 @@ def _rollout_job(job: TrainJob) -> RolloutJob:
         store_dir=job.store_dir,
         model_dir=job.model_dir,
         rollout=job.rollout,
-        sandbox=job.sandbox,
+        sandbox=pooled_for(job.sandbox, job.train.rollouts_per_prompt),
         max_prompt_tokens=job.train.max_prompt_tokens,
         max_response_tokens=job.train.max_response_tokens,
     )
@@ -172,7 +174,7 @@ async def _run(job: TrainJob, launch: Launch, on_progress: OnProgress) -> None:
         stopped_early = await _follow(job, launch, process, on_progress)
     finally:
         await children.end(process, _GRACE_SECONDS)
-        if (left := _rollout_job(job).proxy.unix_socket) is not None:
+        if (left := rollout_job(job).proxy.unix_socket) is not None:
             left.unlink(missing_ok=True)  # Ray kills its actors, so the run's proxy cannot remove it
     if process.returncode and not stopped_early:
         raise failure_of(process.returncode, launch.log, written_before)

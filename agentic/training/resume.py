@@ -20,7 +20,7 @@ _LARGE_BYTES = 64 * 1024 * 1024
 _MAY_CHANGE = {
     "train": {"steps", "patience", "keep_checkpoints", "poll_seconds", "threads", "gpu_memory_utilization", "offload"},
     "rollout": {"concurrency", "keep_trials", "infra_retries", "infra_backoff_seconds", "proxy"},
-    "sandbox": {"start_concurrency"},
+    "sandbox": {"start_concurrency", "starts_per_node", "prefetch", "pool", "api", "owner"},
 }
 """Settings that change how fast a run goes or how long it is, not what its figures mean."""
 

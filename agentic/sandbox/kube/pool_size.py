@@ -33,7 +33,8 @@ def wanted(settings: PoolSettings, demand: Demand, others: int = 0) -> int:
     """Unused sandboxes that this demand justifies, when the other pools have so many."""
     if settings.by == "task":
         is_busy = demand.in_use + demand.waiting > 0
-        return max(min(settings.replicas, settings.maximum - others), 0) if is_busy else 0
+        replicas = 1 if settings.replicas is None else settings.replicas
+        return max(min(replicas, settings.maximum - others), 0) if is_busy else 0
     spare = math.ceil(settings.spare * (demand.in_use + demand.waiting))
     return min(max(demand.waiting + spare, settings.minimum), settings.maximum)
 
