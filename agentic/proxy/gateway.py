@@ -105,14 +105,13 @@ class Gateway:
     async def _admit(self, live: LiveSession, arrival: Arrival, asked: Asked) -> Call:
         live.touch()
         async with live.admission:
-            session = live.session
+            _refuse_closing(live)
             retried = await _find_retried(live, arrival)
+            _refuse_closing(live)
             if retried is not None:
                 self._metrics.requests_joined += 1
                 live.join(retried)
                 return retried
-            if live.closing or session.phase is not Phase.OPEN:
-                raise SessionSealed(f"session {session.spec.session_id} is sealed: open another one")
             planned = await self._plan(live, asked.request)
             sampling = self._sampling(live, asked.request, planned.plan)
             call = await self._start(live, arrival, asked, planned, sampling)
@@ -303,6 +302,12 @@ async def _run_by_size[**Arguments, Result](
 def _text_size(request: CallRequest, first: int = 0) -> int:
     """Characters from this message on, or of the prompt."""
     return sum(len(message.content) for message in request.messages[first:]) + len(request.prompt or "")
+
+
+def _refuse_closing(live: LiveSession) -> None:
+    """A retry is refused too: whether its reply could still be given would depend on what keeps sealed sessions."""
+    if live.closing or live.session.phase is not Phase.OPEN:
+        raise SessionSealed(f"session {live.session.spec.session_id} is sealed: open another one")
 
 
 async def _find_retried(live: LiveSession, arrival: Arrival) -> Call | None:

@@ -298,7 +298,10 @@ def decode_records(data: bytes) -> tuple[list[Event], int]:
     events: list[Event] = []
     position = 0
     while (end := data.find(b"\n", position)) >= 0:
-        event = _decode_line(data[position:end])
+        try:
+            event = _decode_line(data[position:end])
+        except JournalError as error:
+            raise type(error)(f"record {len(events) + 1}: {error}") from error
         if event is None:
             break
         events.append(event)
@@ -314,7 +317,9 @@ def _decode_line(line: bytes) -> Event | None:
         event: Event = EVENTS.validate_json(body)
     except ValidationError as error:
         _refuse_newer(_layout_of(body))
-        raise DamagedJournal(f"a journal record is of another layout: {error.errors()[0]['msg']}") from error
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "record"
+        raise DamagedJournal(f"{place} is of another layout than this proxy writes: {first['msg']}") from error
     if isinstance(event, Opened):
         _refuse_newer(event.schema_version)
     return event

@@ -180,7 +180,8 @@ class Session:
 
     def find_text(self, prompt: str) -> tuple[int, int] | None:
         """The longest held text that a prompt begins with: its length, and the sampled node that it ends with."""
-        for length in sorted((held for held in self._text_lengths if held <= len(prompt)), reverse=True):
+        lengths = list(self._text_lengths)  # a copy: long prompts are planned in a thread, beside calls that commit
+        for length in sorted((held for held in lengths if held <= len(prompt)), reverse=True):
             candidates = self._held.get(text_key(prompt[:length]))
             if candidates:
                 ranked = [(self.graph.nodes[node].delivered, node) for _, node in candidates]

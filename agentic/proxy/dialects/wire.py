@@ -45,9 +45,12 @@ def check[Model: BaseModel](model: type[Model], value: object) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InvalidRequest(f"{place or 'body'}: {first['msg']}", place or None) from error
+        problems = error.errors(include_url=False)
+        found = [(_place(value, each["loc"], each["type"] == "missing"), each["msg"]) for each in problems]
+        # Where several forms are allowed, the one that fits furthest is the one that was meant.
+        place, problem = max(found, key=lambda each: len(each[0]))
+        name = ".".join(place)
+        raise InvalidRequest(f"{name or 'body'}: {problem}", name or None) from error
 
 
 def write_json(value: object) -> str:
@@ -64,6 +67,20 @@ def read_arguments(text: str) -> Any:
         return _whole_characters(json.loads(text, parse_constant=_refuse_constant))
     except (ValueError, RecursionError):
         return None
+
+
+def _place(value: object, parts: tuple[int | str, ...], is_missing: bool) -> list[str]:
+    """Of where a problem is, what the client wrote or left out; names of allowed forms are none of that."""
+    place = []
+    for number, part in enumerate(parts, 1):
+        if isinstance(value, dict) and (part in value or (is_missing and number == len(parts))):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            continue
+        place.append(str(part))
+    return place
 
 
 def _read_cut_characters(body: bytes, problem: str) -> Any:

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from proxy_rig import Rig, a_spec, ids_of, running, user
+from proxy_rig import Rig, a_spec, ids_of, running, says, user
 
 from agentic.proxy import Sampling, ScriptedReply, SessionHandle
+from agentic.proxy.journal import Journal, MemoryJournal
 
 COUNT = 150_000
 """Tokens of a reply that no socket's buffers hold: a kernel takes 4 MB for a client that reads nothing."""
@@ -73,3 +74,15 @@ async def test_sealing_waits_for_a_client_that_takes_its_reply(tiny_folder: Path
         sealed = await sealing
     assert b"[DONE]" in got
     assert (sealed.undelivered_tokens, any(t.has_loss for t in sealed.trajectories)) == (0, True)
+
+
+@pytest.mark.parametrize("journal", [None, MemoryJournal()], ids=["no journal", "journal"])
+async def test_after_the_seal_a_retry_is_refused_like_any_call(tiny_folder: Path, journal: Journal | None) -> None:
+    async with running(tiny_folder, [says("done")], journal) as rig:
+        handle = await rig.server.open(a_spec())
+        headers = {"Idempotency-Key": "k", "x-stainless-retry-count": "1"}
+        assert (await rig.ask(handle, [user("hi")], headers)).status == 200
+        assert (await rig.ask(handle, [user("hi")], headers)).status == 200
+        await rig.server.seal("rollout-1")
+        late = await rig.ask(handle, [user("hi")], headers)
+    assert (late.status, late.body["error"]["code"]) == (410, "session_sealed")

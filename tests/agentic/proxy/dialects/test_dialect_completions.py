@@ -46,5 +46,14 @@ def test_what_cannot_be_done_is_refused_by_name(fields: Any, named: str) -> None
         call_of(**fields)
 
 
+def test_of_a_prompt_s_forms_the_one_that_was_meant_names_the_fault() -> None:
+    with pytest.raises(InvalidRequest, match=r"^prompt\.1: Input should be less than 4294967296$"):
+        call_of(prompt=[1, 2**32])
+    with pytest.raises(InvalidRequest, match=r"^prompt\.0\.1: Input should be less than 4294967296$"):
+        call_of(prompt=[[1, 2**32]])
+    with pytest.raises(InvalidRequest, match=r"^prompt: Input should be a valid string$"):
+        call_of(prompt={"text": "hi"})
+
+
 def test_a_response_format_is_a_constraint_for_the_engine() -> None:
     assert call_of(prompt="a", response_format={"type": "json_object"}).constraint == {"json_object": True}
