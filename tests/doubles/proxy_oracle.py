@@ -75,6 +75,8 @@ class Generated:
     waiting: int = 0
     delivered: bool = False
     superseded: bool = False
+    replaces: int | None = None
+    """The failed one in whose place it is."""
     reply_id: str = ""
     """What a client may continue it by, once one has it."""
     order: int = -1
@@ -86,9 +88,22 @@ class Generated:
         return self.tokens[: self.given]
 
     @property
+    def standing(self) -> str:
+        """What somebody who asks for it again would get: see `MAY_REPEAT`."""
+        if self.state == "failed":
+            return "replaced" if self.superseded else "failed"
+        return "served" if self.waiting or self.delivered else "left"
+
+    @property
     def turns_after(self) -> Turns:
         """The conversation with the reply."""
         return (*self.asked.turns, ("assistant", text_of(self.tokens)))
+
+
+ALIVE = ("left", "served")
+MAY_REPEAT = {False: ("left",), True: ("left", "failed", "served")}
+"""By whether an SDK counts a retry: what a request without a key may repeat, in this order. "left": unanswered, and
+nobody waits; "failed": nobody has asked again since; "served": somebody has it or waits for it."""
 
 
 class SessionOracle:
@@ -130,24 +145,26 @@ class SessionOracle:
         return (*best.prompt, *best.tokens, *letters(text[rank[0] :]))
 
     def repeated(self, asked: Asked) -> Generated | None:
-        """The call that a request repeats: nothing is sampled for it then."""
+        """The call that a request repeats, so that nothing is sampled for it; by the contract's words on retries.
+
+        Where a key is sent, it alone says. Else a request may repeat what its sign, an SDK's count or none, lets it:
+        first the reply that a client left without, then one that failed and has to be sampled anew, then one that
+        somebody has or waits for.
+        """
         if asked.key is not None:
-            return next((c for c in self.calls if c.asked.key == asked.key and c.state != "failed"), None)
-        same = [call for call in self.calls if call.asked.body == asked.body]
-        alive = [call for call in same if call.state != "failed"]
-        left = next((call for call in alive if not call.waiting and not call.delivered), None)
-        if left is not None or not asked.retries:
-            return left
-        if any(call.state == "failed" and not call.superseded for call in same):
-            return None
-        return alive[-1] if alive else None
+            return next((c for c in self.calls if c.asked.key == asked.key and c.standing in ALIVE), None)
+        for standing in MAY_REPEAT[asked.retries > 0]:
+            found = [c for c in self.calls if c.asked.body == asked.body and c.standing == standing]
+            if found:
+                return {"left": found[0], "failed": None, "served": found[-1]}[standing]
+        return None
 
     def start(self, asked: Asked, tokens: Tokens, logprobs: tuple[float | None, ...]) -> Generated:
         """A new generation; whoever asks again for a failed one, an SDK or an agent, puts it in its place."""
-        same = [c for c in self.calls if c.asked.body == asked.body and c.state == "failed" and not c.superseded]
-        if same:
-            same[0].superseded = True
+        same = [c for c in self.calls if c.asked.body == asked.body and c.standing == "failed"]
         call = Generated(len(self.calls), asked, self.prompt(asked), tokens, logprobs)
+        if same:
+            same[0].superseded, call.replaces = True, same[0].number
         self.calls.append(call)
         return call
 

@@ -298,7 +298,8 @@ class Proof:
         records = records_of(self.bytes_of(held))
         assert [r["kind"] for r in records].count("opened") == (held.handle is not None)
         oracle = held.oracle
-        assert [r["call"] for r in records if r["kind"] == "started"] == [call.number for call in oracle.calls]
+        started = [(r["call"], r["supersedes"]) for r in records if r["kind"] == "started"]
+        assert started == [(call.number, call.replaces) for call in oracle.calls]
         committed = {r["call"]: r for r in records if r["kind"] == "committed"}
         assert len(committed) == sum(r["kind"] == "committed" for r in records)
         assert set(committed) == {call.number for call in oracle.recorded()}
