@@ -1,4 +1,6 @@
-"""The sandbox of agents that leave no logs in it, as ours: what Harbor would fetch of them is not fetched.
+"""The sandbox of a rollout: without later history in it, and replaced by a fresh one for grading.
+
+Also what saves round trips for agents that leave no logs, as ours: what Harbor would fetch of them is not fetched.
 
 Harbor moves the folders `/logs/agent` and `/logs/artifacts` out of the sandbox, and the first one back in, four
 commands a trial, unless they are mounted from the host. None of our agents writes anything there; saying that they are
@@ -6,18 +8,46 @@ mounted saves those commands, about 20 of a trial's 100 ms of CPU.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, override
 
 from harbor.environments.base import ExecResult
 
-from agentic.sandbox.harbor_environment import SandboxEnvironment
+from agentic.rollout.grading.history import forget_later_history
+from agentic.sandbox import base
+from agentic.sandbox.harbor_environment import SandboxEnvironment, make_sandbox_id
+from agentic.tasks.grading_policy import read_policy
 
 _UNUSED_FOLDERS = frozenset({PurePosixPath("/logs/agent"), PurePosixPath("/logs/artifacts")})
 
 
-class LoglessEnvironment(SandboxEnvironment):
-    """A sandbox whose log folders only the verifier uses, which makes them itself (see `verifier.py`)."""
+class FreshlyGradedEnvironment(SandboxEnvironment):
+    """What grading needs of an environment (see `grading/verifier.py`), over our sandboxes."""
+
+    @override
+    async def start(self, force_build: bool) -> None:
+        await super().start(force_build)
+        await forget_later_history(self, read_policy(self.environment_dir.parent).folder)
+
+    async def run(
+        self, command: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float | None = None
+    ) -> base.ExecResult:
+        """As root; see `Sandbox.exec`."""
+        return await self._running().exec(command, stdin=stdin, timeout_seconds=timeout_seconds, user=0)
+
+    async def renew(self) -> None:
+        """Give the sandbox back and go on in an untouched one that reaches no socket and sees no folder of the host."""
+        old = self._running()
+        await old.release()
+        name = make_sandbox_id(f"{self.session_id}-grading")
+        self._sandbox = await self._scope.provider.acquire(replace(old.spec, sandbox_id=name, sockets={}, folders={}))
+        await self._upload_environment_dir_after_start()
+
+
+class LoglessEnvironment(FreshlyGradedEnvironment):
+    """A sandbox whose log folders only the verifier uses, which makes them itself (see
+    `grading/verifier.py`)."""
 
     @override
     def is_path_mounted(self, environment_path: Any, host_path: Path) -> bool:

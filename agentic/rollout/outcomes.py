@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 RESOLVED_KEY = "reward"
 """The verifier's key for the resolve verdict (Harbor's name for the value of `reward.txt`)."""
@@ -125,6 +126,23 @@ def _infra(reason: str) -> Verdict:
 def should_retry(outcome: Outcome, attempt: int, infra_retries: int) -> bool:
     """Whether a rollout whose attempt number `attempt` (from 1) ended so is tried again."""
     return outcome is Outcome.INFRA and attempt <= infra_retries
+
+
+type Keep = Literal["none", "infra", "failed", "all"]
+"""Which trials leave a folder; `failed` includes `infra`."""
+
+
+def is_kept(outcome: Outcome, keep: Keep) -> bool:
+    """Whether a trial that ended so leaves its folder."""
+    match keep:
+        case "all":
+            return True
+        case "failed":
+            return outcome is not Outcome.SOLVED
+        case "infra":
+            return outcome is Outcome.INFRA
+        case "none":
+            return False
 
 
 MAX_BACKOFF_SECONDS = 10.0

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from agentic.proxy import ProxyError, Sampling, SealedSession, SessionHandle, SessionSpec
 from agentic.rollout.errors import ProxyUnavailableError
+from agentic.rollout.grading.reward import score
 from agentic.rollout.outcomes import CaptureFacts, Outcome, Verdict, backoff_seconds, decide, should_retry
 from agentic.rollout.records import Phase, PhaseSeconds, RolloutRecord
-from agentic.rollout.reward import score
 from agentic.rollout.settings import RolloutSettings
 from agentic.rollout.trial import EnvironmentSpec, TrialControl, TrialRequest, TrialResult
 
@@ -72,13 +72,21 @@ class RolloutResult:
     """The last attempt's; None when capture was lost."""
     started: float
     seconds: float
+    attempts: "tuple[Attempt, ...]" = ()
+    """All of them, in order; the last one is what the fields above are about."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class Attempt:
+    """One session and one trial."""
+
+    trial_id: str
+    """Also the session's id."""
     verdict: Verdict
     trial: TrialResult | None = None
+    """None when its session could not be opened."""
     sealed: SealedSession | None = None
+    """None when capture was lost."""
 
 
 async def run_rollout(
@@ -86,13 +94,13 @@ async def run_rollout(
 ) -> RolloutResult:
     """Roll out once, and again while attempts are lost and retries are left."""
     started, began = time.time(), time.monotonic()
-    lost: list[str] = []
+    attempts: list[Attempt] = []
     while True:
-        attempt = len(lost) + 1
+        attempt = len(attempts) + 1
         outcome = await _attempt(request, settings, proxy, trials, attempt)
+        attempts.append(outcome)
         if not should_retry(outcome.verdict.outcome, attempt, settings.infra_retries):
             break
-        lost.append(outcome.verdict.infra_reason or "")
         await asyncio.sleep(backoff_seconds(attempt, settings.infra_backoff_seconds))
     return RolloutResult(
         request=request,
@@ -104,17 +112,18 @@ async def run_rollout(
             training=request.phase is Phase.TRAIN,
         ),
         attempt=attempt,
-        lost=tuple(lost),
+        lost=tuple(earlier.verdict.infra_reason or "" for earlier in attempts[:-1]),
         trial=outcome.trial,
         sealed=outcome.sealed,
         started=started,
         seconds=time.monotonic() - began,
+        attempts=tuple(attempts),
     )
 
 
 async def _attempt(
     request: RolloutRequest, settings: RolloutSettings, proxy: ProxyControl, trials: TrialControl, attempt: int
-) -> _Attempt:
+) -> Attempt:
     session_id = f"{request.rollout_id}-{attempt}"
     trial: TrialResult | None = None
     try:
@@ -127,8 +136,8 @@ async def _attempt(
             with contextlib.suppress(ProxyError, ProxyUnavailableError):
                 await proxy.drop(session_id)
     except (ProxyError, ProxyUnavailableError) as error:
-        return _Attempt(Verdict(Outcome.INFRA, f"proxy: {type(error).__name__}: {error}"), trial)
-    return _Attempt(decide(trial.facts, _capture(sealed)), trial, sealed)
+        return Attempt(session_id, Verdict(Outcome.INFRA, f"proxy: {type(error).__name__}: {error}"), trial)
+    return Attempt(session_id, decide(trial.facts, _capture(sealed)), trial, sealed)
 
 
 def _session(request: RolloutRequest, settings: RolloutSettings, session_id: str) -> SessionSpec:

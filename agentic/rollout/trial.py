@@ -19,12 +19,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentic.rollout.agents.names import AGENTS
-from agentic.rollout.outcomes import CaptureFacts, Outcome, TrialFacts, decide
+from agentic.rollout.grading.report import GradingReport, read_report
+from agentic.rollout.outcomes import CaptureFacts, Keep, TrialFacts, decide, is_kept
 from agentic.rollout.settings import AgentSettings
 from agentic.sandbox.settings import SandboxSettings
 
@@ -44,7 +45,7 @@ Stopping takes well under a second unless the machine is in trouble."""
 
 _CANCELLED = TrialFacts(exception="CancelledError", message="cancelled on request")
 
-_VERIFIER = "agentic.rollout.verifier:BriefVerifier"
+_VERIFIER = "agentic.rollout.grading.verifier:FreshVerifier"
 
 
 class EnvironmentSpec(BaseModel):
@@ -74,7 +75,7 @@ class TrialPlan(BaseModel):
     deadline_seconds: float = Field(gt=0)
     start_seconds: float = Field(gt=0)
     grading_seconds: float = Field(gt=0)
-    keep: Literal["none", "infra", "failed", "all"] = "infra"
+    keep: Keep = "infra"
 
     @property
     def agent_seconds(self) -> float:
@@ -110,6 +111,8 @@ class TrialResult:
     turns: int = 0
     """Replies that the agent asked for, as the agent counts them."""
     seconds: TrialSeconds = field(default_factory=TrialSeconds)
+    grading: GradingReport | None = None
+    """What grading did and measured; None when it did not come to an end."""
 
 
 class TrialControl(Protocol):
@@ -190,7 +193,8 @@ class TrialRunner:
                 facts = result.facts
             finally:
                 _forget_loggers(request.trial_id)
-                if not _is_kept(facts, request.keep):
+                # The capture is not known here; whether the trial itself went well is.
+                if not is_kept(decide(facts, CaptureFacts(complete=True, calls=1)).outcome, request.keep):
                     shutil.rmtree(Path(request.trials_dir) / request.trial_id, ignore_errors=True)
         return result
 
@@ -218,7 +222,8 @@ class TrialRunner:
             _log.warning("trial %s failed: %s: %s", request.trial_id, type(error).__name__, error)
             facts = TrialFacts(exception=type(error).__name__, message=_one_line(str(error)))
             return TrialResult(request.trial_id, facts, seconds=TrialSeconds(total=time.monotonic() - started))
-        return _result(request.trial_id, harbor, time.monotonic() - started)
+        report = read_report(trial.paths.verifier_dir)
+        return _result(request.trial_id, harbor, report, time.monotonic() - started)
 
     def _scope(self) -> contextlib.AbstractContextManager[None]:
         if self._sandboxes is None:
@@ -230,8 +235,7 @@ class TrialRunner:
     async def _create(self, request: TrialRequest) -> "Trial":
         from harbor.trial.trial import Trial
 
-        from agentic.rollout.agents.chat import ChatEndpoint
-        from agentic.rollout.agents.commands import ModelAgent
+        from agentic.rollout.agents.chat import ChatEndpoint, Connectable
 
         # Creating a trial blocks the event loop for some milliseconds (it hashes the task's folder). One at a time,
         # with a pause as long as the work, leaves half of the loop to the trials that are running.
@@ -239,7 +243,7 @@ class TrialRunner:
             began = time.monotonic()
             trial = await Trial.create(_harbor_config(request))
             await asyncio.sleep(time.monotonic() - began)
-        if isinstance(trial.agent, ModelAgent):
+        if isinstance(trial.agent, Connectable):
             trial.agent.connect(ChatEndpoint(request.base_url, request.api_key))
         return trial
 
@@ -285,7 +289,11 @@ def _harbor_config(request: TrialRequest) -> "TrialConfig":
         environment=EnvironmentConfig(
             import_path=request.environment.import_path, kwargs=request.environment.kwargs, delete=True
         ),
-        verifier=VerifierConfig(import_path=_VERIFIER, override_timeout_sec=request.grading_seconds),
+        verifier=VerifierConfig(
+            import_path=_VERIFIER,
+            override_timeout_sec=request.grading_seconds,
+            kwargs={"grading_seconds": request.grading_seconds},
+        ),
     )
 
 
@@ -299,7 +307,9 @@ async def _end(trial: "asyncio.Task[TrialResult]", trial_id: str, cleanup_second
         _log.error("trial %s did not stop its sandbox within %g s: left to the sweeper", trial_id, cleanup_seconds)
 
 
-def _result(trial_id: str, harbor: "HarborResult", total_seconds: float) -> TrialResult:
+def _result(
+    trial_id: str, harbor: "HarborResult", report: GradingReport | None, total_seconds: float
+) -> TrialResult:
     error = harbor.exception_info
     verdict = harbor.verifier_result
     metadata = (harbor.agent_result.metadata if harbor.agent_result else None) or {}
@@ -317,25 +327,12 @@ def _result(trial_id: str, harbor: "HarborResult", total_seconds: float) -> Tria
             agent=_span(harbor.agent_execution),
             grade=_span(harbor.verifier),
         ),
+        grading=report,
     )
 
 
 def _lost(request: TrialRequest, exception: str, message: str) -> TrialResult:
     return TrialResult(request.trial_id, TrialFacts(exception=exception, message=message))
-
-
-def _is_kept(facts: TrialFacts, keep: Literal["none", "infra", "failed", "all"]) -> bool:
-    """The capture is not known here; whether the trial itself went well is."""
-    outcome = decide(facts, CaptureFacts(complete=True, calls=1)).outcome
-    match keep:
-        case "all":
-            return True
-        case "failed":
-            return outcome is not Outcome.SOLVED
-        case "infra":
-            return outcome is Outcome.INFRA
-        case "none":
-            return False
 
 
 def _numbers(rewards: Mapping[str, float] | None) -> dict[str, float] | None:

@@ -1,4 +1,4 @@
-"""What a task says about its grading, in `[metadata.grading]` of its `task.toml`; Harbor leaves metadata to its readers.
+"""What a task says about its grading, in `[metadata.grading]` of its `task.toml`; Harbor leaves metadata to readers.
 
     [metadata.grading]
     protected = ["fixtures/**"]     # besides the defaults below
@@ -67,7 +67,9 @@ class GradingPolicy(Settings):
     @model_validator(mode="after")
     def _in_place_has_a_reason(self) -> Self:
         if self.mode == "in-place" and not self.reason.strip():
-            raise ValueError("grading.mode is in-place: say in grading.reason why a fresh sandbox cannot grade this task")
+            raise ValueError(
+                "grading.mode is in-place: say in grading.reason why a fresh sandbox cannot grade this task"
+            )
         return self
 
     def protects(self, path: str) -> bool:

@@ -10,16 +10,18 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities
 
-from agentic.errors import TransientError
+from agentic.sandbox.base import ExecResult as SandboxResult
+from agentic.sandbox.errors import SandboxLostError
 
 
-class SandboxGone(TransientError):
+class SandboxGone(SandboxLostError):
     """Stands for the error of a lost sandbox."""
 
 
@@ -58,6 +60,9 @@ class ProcessEnvironment(BaseEnvironment):
 
     async def start(self, force_build: bool) -> None:
         await asyncio.sleep(self._start_seconds)
+        self._make_root()
+
+    def _make_root(self) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="process-environment-"))
         self.live.add(self.session_id)
         shutil.copytree(self.environment_dir, self._root / "testbed")
@@ -110,6 +115,27 @@ class ProcessEnvironment(BaseEnvironment):
             await process.communicate()
             raise
         return ExecResult(stdout=stdout.decode(), stderr=stderr.decode(), return_code=process.returncode or 0)
+
+    async def run(
+        self, command: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float | None = None
+    ) -> SandboxResult:
+        words = list(command)
+        if self._lose_at_command is not None and self._lose_at_command in words[2] and self._is_to_be_lost():
+            raise SandboxGone(f"lost at {words[2]!r}")
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            cwd=self._root / "testbed",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        stdout, stderr = await process.communicate(stdin)
+        return SandboxResult(process.returncode or 0, stdout, stderr)
+
+    async def renew(self) -> None:
+        await self.end_commands()
+        shutil.rmtree(self._root, ignore_errors=True)
+        self._make_root()
 
     async def end_commands(self) -> None:
         for leader in self._leaders:

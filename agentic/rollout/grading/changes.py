@@ -46,7 +46,11 @@ def compare(untouched: Listing, agent: Listing) -> tuple[list[Change], list[str]
         if path not in agent.entries:
             continue
         old = untouched.nodes.get(path)
-        if new.kind is Kind.LINK and new != old and not stays_inside(path, new.content.decode(errors="surrogateescape")):
+        if (
+            new.kind is Kind.LINK
+            and new != old
+            and not stays_inside(path, new.content.decode(errors="surrogateescape"))
+        ):
             left_out.append(path)
         elif new != old:
             changes[path] = Change(path, old, new)

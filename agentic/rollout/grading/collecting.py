@@ -20,7 +20,16 @@ from agentic.rollout.grading.tree import Entry, Kind, Limits, Listing, Node, che
 from agentic.sandbox.base import ExecResult
 from agentic.sandbox.errors import SandboxTransferError
 
-LEFT_OUT = (".git", "__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox")
+LEFT_OUT = (
+    "__pycache__",
+    "*.pyc",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".hypothesis",
+    ".tox",
+    ".nox",
+)
 """Names that no result consists of; compiled files could also stand for other sources than they lie beside."""
 
 PIECE_BYTES = 512 * 1024
@@ -32,6 +41,9 @@ LISTING_SECONDS = 120.0
 LISTING_BYTES = 64 * 1024 * 1024
 """What a list of entries may take, uncompressed, besides the contents."""
 
+_PRUNED = r"-xdev -name .git -printf '.\0' -prune -o \( @ \) -prune -o".replace(
+    "@", " -o ".join(f"-name '{name}'" for name in LEFT_OUT)
+)
 SCRIPT = r"""
 folder=$1 offset=$2 piece=$3 largest=$4 since=0
 [ -z "$folder" ] || cd "$folder" || exit 3
@@ -41,17 +53,20 @@ if [ "$5" = recent ] && [ -r /proc/stat ]; then
   line=$(cat /proc/1/stat)
   set -f; set -- ${line##*) }; set +f
   since=$((boot + ${20} / 100 - 2))
-  select() { find . -xdev @LEFT_OUT@ -o \( -type f -size "-${largest}c" -o -type l \) -newerct "@$since" -printf '%P\0'; }
+  select() { find . @SELECTED@ \( -type f -size "-${largest}c" -o -type l \) -newerct "@$since" -printf '%P\0'; }
 else
   select() { cat; }
 fi
 {
   pwd -P
-  find . -xdev @LEFT_OUT@ -o \( \( -newerct "@$since" -printf + \) , -printf '%y %m %U %G %s %P\0' \)
+  find . @PRUNED@ \( \( -newerct "@$since" -printf + \) , -printf '%y %m %U %G %s %P\0' \)
   printf '\0'
-  select | tar -cf - --no-recursion --hard-dereference --ignore-failed-read --null --verbatim-files-from -T - 2> /dev/null
+  select |
+    tar -cf - --no-recursion --hard-dereference --ignore-failed-read --null --verbatim-files-from -T - 2> /dev/null
 } | gzip -1 | tail -c "+$offset" | head -c "$piece"
-""".replace("@LEFT_OUT@", r"\( " + " -o ".join(f"-name '{name}'" for name in LEFT_OUT) + r" \) -prune")
+""".replace("@PRUNED@", _PRUNED).replace("@SELECTED@", _PRUNED.replace("-printf '.\\0'", ""))
+REPOSITORY = b"."
+"""The line that stands for each `.git`."""
 
 
 class Runs(Protocol):
@@ -73,7 +88,9 @@ async def list_recent(sandbox: Runs, folder: str, limits: Limits) -> Listing:
 async def list_chosen(sandbox: Runs, folder: str, paths: Iterable[str], limits: Limits) -> Listing:
     """The untouched folder, with the contents of these paths. Raises GradingSetupError when the image cannot answer."""
     try:
-        return await _ask(sandbox, folder, "chosen", b"".join(path.encode(errors="surrogateescape") + b"\0" for path in paths), limits)
+        return await _ask(
+            sandbox, folder, "chosen", b"".join(path.encode(errors="surrogateescape") + b"\0" for path in paths), limits
+        )
     except ChangesRefusedError as error:
         raise GradingSetupError(
             f"the task's image cannot tell what is in its working folder ({error}): it needs a WORKDIR, GNU find, tar "
@@ -123,10 +140,11 @@ class _Reader:
         folder, newline, rows = head.partition(b"\n")
         if not found or not newline:
             raise ChangesRefusedError("its working folder's list is not whole")
-        entries = dict(_entry(row) for row in rows.split(b"\0") if row)
+        lines = [row for row in rows.split(b"\0") if row]
+        entries = dict(_entry(row) for row in lines if row != REPOSITORY)
         nodes = dict(_nodes(archive, limits)) if archive else {}
         known = {path: entry for path, entry in entries.items() if entry is not None}
-        return Listing(folder.decode(errors="surrogateescape"), known, nodes)
+        return Listing(folder.decode(errors="surrogateescape"), known, nodes, has_repository=REPOSITORY in lines)
 
 
 def _entry(row: bytes) -> tuple[str, Entry | None]:
@@ -136,9 +154,7 @@ def _entry(row: bytes) -> tuple[str, Entry | None]:
         kind, mode, user, group, size, path = words
         if path:
             check_path(path)
-        entry = Entry(
-            Kind(kind[-1]), int(mode, 8), (int(user), int(group)), int(size), is_recent=kind.startswith("+")
-        )
+        entry = Entry(Kind(kind[-1]), int(mode, 8), (int(user), int(group)), int(size), is_recent=kind.startswith("+"))
     except ValueError:
         if len(words) == 6 and words[0].lstrip("+") in ("p", "s", "b", "c"):
             return words[5], None

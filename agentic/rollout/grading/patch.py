@@ -1,7 +1,7 @@
 """Changes for people, and how large they are: a unified diff with git's headers. Pure.
 
-What is compared comes from the agent, so that no content may cost much: equal beginnings and ends are cut off first, and
-what is left is compared by lines only when it is short.
+What is compared comes from the agent, so that no content may cost much: equal beginnings and ends are cut off first,
+and what is left is compared by lines only when it is short.
 """
 
 import difflib

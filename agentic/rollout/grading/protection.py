@@ -1,9 +1,9 @@
 """Undoes what an agent changed of its tests' surroundings, and leaves the rest as it is. Pure.
 
 A protected path goes back to what the untouched folder holds there; a new one is not taken. Files that hold the
-configuration of tests beside other things (`setup.cfg`, `pyproject.toml`, `package.json`) keep the agent's changes but for
-the sections of test runners, which come from the untouched file; where that cannot be told apart, the whole file goes
-back. What was undone is named.
+configuration of tests beside other things (`setup.cfg`, `pyproject.toml`, `package.json`) keep the agent's changes but
+for the sections of test runners, which come from the untouched file; where that cannot be told apart, the whole file
+goes back. What was undone is named.
 """
 
 import json
@@ -16,12 +16,12 @@ from agentic.rollout.grading.changes import Change, parents_of
 from agentic.rollout.grading.tree import Entry, Kind, Listing, Node
 from agentic.tasks.grading_policy import SHADOWS, GradingPolicy, matches
 
-TEST_SECTIONS = re.compile(r"(tool[:.])?(pytest|coverage|tox|nosetests|unittest|hypothesis)([:.].*)?|aliases|test", re.I)
+TEST_SECTIONS = re.compile(
+    r"(tool[:.])?(pytest|coverage|tox|nosetests|unittest|hypothesis)([:.].*)?|aliases|test", re.I
+)
 
 
-def undo(
-    changes: Iterable[Change], untouched: Listing, policy: GradingPolicy
-) -> tuple[list[Change], list[str]]:
+def undo(changes: Iterable[Change], untouched: Listing, policy: GradingPolicy) -> tuple[list[Change], list[str]]:
     """The changes that count, and the paths of what was undone."""
     kept: list[Change] = []
     undone: list[str] = []
@@ -93,7 +93,9 @@ def merge_ini(before: str, after: str) -> str | None:
 def merge_toml(before: str, after: str) -> str | None:
     """`pyproject.toml`: by its tables; both texts have to be TOML, and the result has to say of the tests what the
     untouched one says: a runner's keys may also be written dotted or inline."""
-    merged = _merge_sections(before, after, re.compile(r"^[ \t]*\[\[?(?P<name>[^\]\n]+)\]\]?[ \t]*(#.*)?$", re.MULTILINE))
+    merged = _merge_sections(
+        before, after, re.compile(r"^[ \t]*\[\[?(?P<name>[^\]\n]+)\]\]?[ \t]*(#.*)?$", re.MULTILINE)
+    )
     try:
         old, new = tomllib.loads(before), tomllib.loads(merged or "")
     except tomllib.TOMLDecodeError:

@@ -59,6 +59,8 @@ class Listing:
     entries: Mapping[str, Entry]
     nodes: Mapping[str, Node] = field(default_factory=dict)
     """Those whose content was asked for."""
+    has_repository: bool = False
+    """Whether a `.git` lies anywhere in it."""
 
 
 def check_path(path: str) -> None:
@@ -84,8 +86,8 @@ def check_size(listing: Listing, limits: Limits) -> None:
 
 
 def stays_inside(path: str, destination: str) -> bool:
-    """Whether a link at this path can only lead to places below the working folder. A `..` after a name could climb from
-    wherever another link leads to, so only leading ones count as safe."""
+    """Whether a link at this path can only lead to places below the working folder. A `..` after a name could climb
+    from wherever another link leads to, so only leading ones count as safe."""
     target = PurePosixPath(destination)
     ups = sum(part == ".." for part in target.parts)
     depth = len(PurePosixPath(path).parts) - 1

@@ -46,7 +46,7 @@ async def test_an_environment_that_cannot_end_processes_grades_nothing(tmp_path,
     unable = EnvironmentSpec(import_path="unending_environment:UnendingEnvironment")
     result = await TrialRunner(1).run(request(tmp_path, task_dir, unable, "true"))
     assert result.facts.rewards is None
-    assert "cannot end an agent's processes before grading" in result.facts.message
+    assert "cannot end an agent's processes and start a fresh sandbox" in result.facts.message
 
 
 def request(tmp_path, task, environment, *commands):

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from agentic.rollout.outcomes import Outcome
-from agentic.rollout.reward import score
+from agentic.rollout.grading.reward import score
 from agentic.rollout.settings import RewardSettings, RolloutSettings, ShellAgentSettings
 
 BONUSES = RewardSettings(small_patch_bonus=0.1, fast_tests_bonus=0.05)

@@ -1,0 +1,48 @@
+"""What grading did, as a file in the trial's folder: `verifier/grading.json`, beside `diff.patch`."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+REPORT = "grading.json"
+PATCH = "diff.patch"
+
+NAMED_PATHS = 200
+"""Paths that a report names of each kind; the patch has all of them."""
+
+
+class GradingReport(BaseModel):
+    """For people, and for whoever asks why a reward is what it is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: Literal["fresh", "in-place", "separate"]
+    """`separate` is Harbor's own: the task names what is taken to a sandbox of its verifier's."""
+    reason: str = ""
+    """Why it was not fresh; or why nothing was tested."""
+    refused: str = ""
+    """Why the agent's changes could not be taken; the reward is then 0."""
+    timed_out: bool = False
+    """Whether the tests were ended for want of time; the reward is then 0."""
+    changed: tuple[str, ...] = ()
+    """Paths that the tests saw as the agent left them."""
+    undone: tuple[str, ...] = ()
+    """Paths whose changes were undone, in whole or in part."""
+    left_out: tuple[str, ...] = ()
+    """Links that lead out of the working folder and were not taken."""
+    patch_lines: int | None = None
+    """Lines added and removed by what the tests saw."""
+    tests_seconds: float | None = None
+    lost: tuple[str, ...] = ()
+    """Why earlier fresh sandboxes were lost."""
+
+    def write(self, folder: Path) -> None:
+        """Into the verifier's folder of a trial."""
+        (folder / REPORT).write_text(self.model_dump_json(indent=1) + "\n")
+
+
+def read_report(folder: Path) -> GradingReport | None:
+    """The report of a trial that was graded."""
+    path = folder / REPORT
+    return GradingReport.model_validate_json(path.read_bytes()) if path.is_file() else None

@@ -1,0 +1,290 @@
+"""Grades what an agent changed, in a sandbox that it never saw.
+
+1. Every process of the agent is ended, and what it changed in the working folder is taken out (`collecting.py`).
+2. The agent's sandbox is given back, and a fresh one from the same image takes its place. So nothing that lies outside
+   the working folder comes along: no programs, packages, profiles, daemons, nor anything in `/tests` or `/logs`.
+3. There, later history is removed (`history.py`), the changes are compared with the untouched files (`changes.py`),
+   those to tests and their configuration are undone (`protection.py`), and the rest is applied.
+4. The task's tests come last, run as the verifier's user, and what they wrote to `/logs/verifier` counts, read by
+   Harbor's own parser.
+
+A fresh sandbox that is lost is replaced, and only grading is done again. Changes that cannot be taken, tests that run
+out of time, and tests that write no reward although they do on the untouched folder, are the agent's doing: 0, with the
+reason in the report. All else that goes wrong raises, and is never a zero. What is measured
+here (`report.py`) is apart from what the tests report.
+"""
+
+import asyncio
+import stat
+import time
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Protocol, override, runtime_checkable
+
+from harbor.models.task.verifier_mode import VerifierEnvironmentMode, resolve_task_verifier_mode
+from harbor.models.trial.paths import EnvironmentPaths
+from harbor.models.verifier.result import VerifierResult
+from harbor.utils.env import resolve_env_vars
+from harbor.utils.file_staging import selected_directory
+from harbor.utils.scripts import quote_shell_arg
+from harbor.verifier.verifier import (
+    RewardFileEmptyError,
+    RewardFileNotFoundError,
+    Verifier,
+    VerifierOutputParseError,
+)
+
+from agentic.rollout.errors import ChangesRefusedError, GradingSetupError
+from agentic.rollout.grading.changes import Change, compare, gone_paths, needed_paths, pack, removed_paths
+from agentic.rollout.grading.collecting import Runs, list_chosen, list_recent
+from agentic.rollout.grading.history import forget_later_history
+from agentic.rollout.grading.patch import make_patch
+from agentic.rollout.grading.protection import undo
+from agentic.rollout.grading.report import NAMED_PATHS, PATCH, GradingReport
+from agentic.rollout.grading.tree import Limits, Listing
+from agentic.sandbox.base import TIMEOUT_EXIT_CODE
+from agentic.sandbox.errors import (
+    SandboxExhaustedError,
+    SandboxLostError,
+    SandboxStartError,
+    SandboxTransferError,
+)
+from agentic.tasks.grading_policy import GradingPolicy, read_policy
+
+LOG_BYTES = 64 * 1024
+"""What is kept of the tests' output: enough for the failures at its end."""
+
+WORDS_BYTES = 64 * 1024
+"""Of paths in one command: the kernel takes 2 MiB."""
+
+SPARE_SECONDS = 15.0
+SPARE_SHARE = 0.2
+"""What of the time for grading is left for everything but the tests: the lesser of the two."""
+
+_EXECUTABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
+_NO_REWARD = (RewardFileNotFoundError, RewardFileEmptyError, VerifierOutputParseError)
+_PREPARE = "rm -rf -- {tests} {verifier} && mkdir -p {folders} && chmod 777 {folders}"
+_REMOVE = 'cd "$0" && rm -rf -- "$@"'
+_APPLY = _REMOVE + " && tar -xpmf - --numeric-owner"
+_RUN = """\
+({script}) > {log} 2>&1
+tail -c {log_bytes} {log} >&2
+for reward in {rewards}; do
+  if [ -f "$reward" ]; then basename "$reward"; head -c 65536 "$reward"; break; fi
+done
+"""
+
+
+@runtime_checkable
+class GradedEnvironment(Runs, Protocol):
+    """A Harbor environment whose agent can be graded in a fresh sandbox."""
+
+    async def end_commands(self) -> None:
+        """See `Sandbox.end_commands`."""
+
+    async def renew(self) -> None:
+        """Give the agent's sandbox back and go on in an untouched one of the same image, limits and environment, which
+        reaches no socket. May be repeated: then the one before is given back."""
+
+
+class FreshVerifier(Verifier):  # type: ignore[misc]
+    """For one trial; made by Harbor."""
+
+    def __init__(self, *arguments: Any, grading_seconds: float, grading_retries: int = 2, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._ends = time.monotonic() + grading_seconds - min(SPARE_SECONDS, SPARE_SHARE * grading_seconds)
+        self._retries = grading_retries
+        self._paths = EnvironmentPaths.for_os(self.environment.os)
+
+    @override
+    async def verify(self) -> VerifierResult:
+        """Raises GradingSetupError when the environment or the task cannot be graded so."""
+        policy = await asyncio.to_thread(read_policy, self.task.paths.task_dir)
+        if resolve_task_verifier_mode(self.task.config) is VerifierEnvironmentMode.SEPARATE:
+            return await self._judge_here(GradingReport(mode="separate"))
+        environment = self._environment()
+        await environment.end_commands()
+        if self.step_name is not None:
+            return await super().verify()
+        if policy.mode == "in-place":
+            return await self._judge_here(GradingReport(mode="in-place", reason=policy.reason))
+        return await self._judge_fresh(environment, policy)
+
+    def _environment(self) -> GradedEnvironment:
+        environment: object = self.environment
+        if not isinstance(environment, GradedEnvironment):
+            raise GradingSetupError(
+                f"{type(environment).__name__} cannot end an agent's processes and start a fresh sandbox for grading: "
+                "use an environment with run(), end_commands() and renew(), such as "
+                "agentic.rollout.environment:LoglessEnvironment"
+            )
+        return environment
+
+    async def _judge_here(self, report: GradingReport) -> VerifierResult:
+        if self._skip_tests_upload:
+            return await super().verify()
+        await self._as_root(self._prepare_command())
+        return await self._judge(report)
+
+    async def _judge_fresh(self, environment: GradedEnvironment, policy: GradingPolicy) -> VerifierResult:
+        limits = Limits()
+        agent: Listing | None = None
+        report = GradingReport(mode="fresh")
+        try:
+            agent = await list_recent(environment, policy.folder, limits)
+        except ChangesRefusedError as error:
+            report = report.model_copy(update={"refused": str(error)})
+        while True:
+            try:
+                return await self._judge_once(environment, policy, agent, limits, report)
+            except SandboxExhaustedError:
+                raise
+            except (SandboxLostError, SandboxStartError, SandboxTransferError) as error:
+                if len(report.lost) >= self._retries:
+                    raise
+                report = report.model_copy(update={"lost": (*report.lost, f"{type(error).__name__}: {error}")})
+
+    async def _judge_once(
+        self,
+        environment: GradedEnvironment,
+        policy: GradingPolicy,
+        agent: Listing | None,
+        limits: Limits,
+        report: GradingReport,
+    ) -> VerifierResult:
+        await environment.renew()
+        untouched = await self._look(environment, policy, agent, limits)
+        if agent is None:
+            return self._result(report, {"reward": 0.0})
+        changes, left_out = compare(untouched, agent)
+        kept, undone = undo(changes, untouched, policy)
+        patch = await asyncio.to_thread(make_patch, kept)
+        (self.trial_paths.verifier_dir / PATCH).write_text(patch.text, errors="replace")
+        report = report.model_copy(
+            update={
+                "changed": _names(change.path for change in kept),
+                "undone": _names(undone),
+                "left_out": _names(left_out),
+                "patch_lines": patch.changed_lines,
+            }
+        )
+        await self._apply(environment, untouched, kept)
+        try:
+            return await self._judge(report)
+        except _NO_REWARD as error:
+            await environment.renew()
+            await self._apply(environment, untouched, [])
+            await self._judge(report)  # Raises when the task is at fault.
+            reason = f"with the agent's changes the tests wrote no reward, and without them they do: {error}"
+            return self._result(report.model_copy(update={"reason": reason}), {"reward": 0.0})
+
+    async def _look(
+        self, environment: GradedEnvironment, policy: GradingPolicy, agent: Listing | None, limits: Limits
+    ) -> Listing:
+        """The untouched folder, with the contents of all that the agent changed or removed. Removes later history."""
+        needed = needed_paths(agent) if agent is not None else []
+        untouched = await list_chosen(environment, policy.folder, needed, limits)
+        if untouched.folder == "/":
+            raise GradingSetupError(
+                "the task has no working folder: give its image a WORKDIR, or say metadata.grading.folder in task.toml"
+            )
+        if agent is not None and (gone := gone_paths(untouched, agent)):
+            untouched = await list_chosen(environment, policy.folder, [*needed, *gone], limits)
+        if untouched.has_repository:
+            await forget_later_history(environment, policy.folder)
+        return untouched
+
+    async def _apply(self, environment: GradedEnvironment, untouched: Listing, changes: Sequence[Change]) -> None:
+        """What cannot be applied raises SandboxTransferError: only plain paths are left."""
+        await self._as_root(self._prepare_command())
+        removed = removed_paths(changes, untouched)
+        for words in _portions(removed):
+            await _run(environment, _REMOVE, untouched.folder, words, b"")
+        if any(change.new is not None for change in changes):
+            await _run(environment, _APPLY, untouched.folder, (), pack(changes, untouched))
+
+    def _prepare_command(self) -> str:
+        paths = self._paths
+        folders = f"{paths.agent_dir} {paths.verifier_dir} {paths.artifacts_dir}"
+        return _PREPARE.format(tests=paths.tests_dir, verifier=paths.verifier_dir, folders=folders)
+
+    async def _as_root(self, command: str) -> None:
+        result = await self.environment.exec(command=command, user="root")
+        if result.return_code != 0:
+            raise SandboxTransferError(f"cannot prepare grading: {result.stderr or result.stdout}")
+
+    async def _judge(self, report: GradingReport) -> VerifierResult:
+        """Bring the tests, run them, read the reward."""
+        paths = self._paths
+        script = await self._upload_tests()
+        log = f"{paths.verifier_dir}/{self.trial_paths.test_stdout_path.name}"
+        rewards = f"{paths.reward_json_path} {paths.reward_text_path}"
+        command = _RUN.format(script=script, log=log, log_bytes=LOG_BYTES, rewards=rewards)
+        limit = self._tests_limit_seconds()
+        began = time.monotonic()
+        result = await self.environment.exec(command=command, env=self._env(), timeout_sec=limit)
+        seconds = time.monotonic() - began
+        report = report.model_copy(update={"tests_seconds": seconds})
+        if result.return_code == TIMEOUT_EXIT_CODE:
+            self.trial_paths.test_stdout_path.write_text(f"the tests took longer than {limit} s\n")
+            return self._result(report.model_copy(update={"timed_out": True}), {"reward": 0.0})
+        self.trial_paths.test_stdout_path.write_text(result.stderr or "")
+        return self._result(report, self._parse(result.stdout or ""))
+
+    def _tests_limit_seconds(self) -> int:
+        left = self._ends - time.monotonic()
+        return max(1, round(min(left, self.task.config.verifier.timeout_sec)))
+
+    async def _upload_tests(self) -> str:
+        (folder,), _, script = self._resolve_tests()
+        self.task.file_filter.require_included(script)
+        with selected_directory(self.task.file_filter.select(folder)) as source:
+            await self.environment.upload_dir(source_dir=source, target_dir=str(self._paths.tests_dir))
+        place = self._paths.tests_dir / script.relative_to(folder).as_posix()
+        inside: str = quote_shell_arg(str(place), self.environment.os)
+        if script.stat().st_mode & _EXECUTABLE != _EXECUTABLE:  # Copies keep the mode.
+            await self._as_root(f"chmod +x {inside}")
+        return inside
+
+    def _env(self) -> dict[str, str] | None:
+        merged = {**self.task.config.verifier.env, **(self.verifier_env or {}), **self.override_env}
+        return resolve_env_vars(merged) if merged else None
+
+    def _parse(self, output: str) -> dict[str, float]:
+        name, _, content = output.partition("\n")
+        for path, parse in (
+            (self.trial_paths.reward_json_path, self._parse_reward_json),
+            (self.trial_paths.reward_text_path, self._parse_reward_text),
+        ):
+            if name == path.name:
+                path.write_text(content)
+                return dict(parse())
+        raise RewardFileNotFoundError(f"the tests wrote neither {self.trial_paths.reward_json_path.name} nor txt")
+
+    def _result(self, report: GradingReport, rewards: dict[str, float]) -> VerifierResult:
+        report.write(self.trial_paths.verifier_dir)
+        return VerifierResult(rewards=rewards)
+
+
+def _names(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(path.encode(errors="surrogateescape").decode(errors="replace") for path in islice(paths, NAMED_PATHS))
+
+
+def _portions(paths: Sequence[str]) -> list[tuple[str, ...]]:
+    """As many at a time as one command takes."""
+    portions: list[tuple[str, ...]] = []
+    portion: list[str] = []
+    size = 0
+    for path in paths:
+        if portion and size + len(path) * 2 > WORDS_BYTES:
+            portions.append(tuple(portion))
+            portion, size = [], 0
+        portion.append(path)
+        size += len(path) * 2
+    return [*portions, tuple(portion)] if portion else portions
+
+
+async def _run(environment: GradedEnvironment, script: str, folder: str, words: Sequence[str], stdin: bytes) -> None:
+    result = await environment.run(("/bin/sh", "-c", script, folder, *words), stdin=stdin)
+    if result.exit_code != 0:
+        raise SandboxTransferError(f"an agent's changes could not be applied: {result.error_text.strip()[-200:]}")
