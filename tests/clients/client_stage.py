@@ -2,17 +2,17 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from client_box import PORT, Box, Finished
 from client_models import Script, make_model
-from client_oracle import Ids, branches, causes, check_capture
+from client_oracle import branches, causes, check_capture
 from client_runs import Run
 from client_tap import Tap, tapped
+from client_witness import WitnessEngine
 
 from agentic.proxy import (
-    CallSampling,
     ProxyServer,
     ProxySettings,
     Sampling,
@@ -21,7 +21,7 @@ from agentic.proxy import (
     SessionSpec,
     make_renderer,
 )
-from agentic.proxy.engines.base import Chunk, Engine
+from agentic.proxy.engines.base import Engine
 from agentic.proxy.renderers import Renderer
 
 SESSION = "rollout-1"
@@ -33,38 +33,6 @@ ROOMY = SessionSpec(
     max_response_tokens=400_000,
     max_calls=60,
 )
-
-
-@dataclass
-class WitnessEngine:
-    """Passes calls on to an engine and notes what went in and what came out."""
-
-    engine: Engine
-    prompts: list[Ids] = field(default_factory=list)
-    sampled: list[Ids] = field(default_factory=list)
-
-    async def generate(
-        self, prompt_ids: Sequence[int], sampling: CallSampling, request_id: str
-    ) -> AsyncIterator[Chunk]:
-        """The engine's own chunks."""
-        number = len(self.prompts)
-        self.prompts.append(tuple(prompt_ids))
-        self.sampled.append(())
-        async for chunk in self.engine.generate(prompt_ids, sampling, request_id):
-            self.sampled[number] += tuple(chunk.ids)
-            yield chunk
-
-    async def abort(self, request_id: str) -> None:
-        """Pass it on."""
-        await self.engine.abort(request_id)
-
-    def use_version(self, version: int) -> None:
-        """Pass it on."""
-        self.engine.use_version(version)
-
-    async def close(self) -> None:
-        """Pass it on."""
-        await self.engine.close()
 
 
 @dataclass
