@@ -9,7 +9,7 @@ outcome grades.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import aiohttp
 from harbor.llms.base import ContextLengthExceededError
@@ -30,6 +30,15 @@ class ChatEndpoint:
     api_key: str = field(repr=False)
     """Valid for this rollout's session alone."""
     model: str = "policy"
+
+
+@runtime_checkable
+class Connectable(Protocol):
+    """An agent that asks a model, and is told where after it was made: the key never passes through the trial's
+    configuration, which Harbor writes to disk."""
+
+    def connect(self, endpoint: ChatEndpoint) -> None:
+        """Use this endpoint; called once, before the trial runs."""
 
 
 class ChatClient:

@@ -33,6 +33,11 @@ class _Agent(Settings):
         return AGENTS[self.kind].tools
 
     @property
+    def leaves_logs(self) -> bool:
+        """Whether it writes logs in the sandbox that are fetched when it has ended."""
+        return False
+
+    @property
     def max_calls(self) -> int:
         """Generations that its session may start; a session allows at least one."""
         return 1
@@ -78,7 +83,7 @@ class ToolShellAgentSettings(_CommandAgent):
 
 class InsideShellAgentSettings(_CommandAgent):
     """The plain-text agent as a program inside the sandbox, whose image needs a `python3`; it reaches the proxy through
-    a Unix socket, the only network there."""
+    a Unix socket, or in a pod at `sandbox.proxy_port`, the only network there."""
 
     kind: Literal["inside-shell"] = "inside-shell"
 
@@ -100,6 +105,10 @@ class _HarborAgent(_Agent):
     """Replies that the model may give, those of sub-agents, summaries and titles included."""
     max_tokens: int = Field(4096, ge=1)
     """Tokens that the model may sample in one reply."""
+
+    @property
+    def leaves_logs(self) -> bool:
+        return True
 
     @property
     def max_calls(self) -> int:

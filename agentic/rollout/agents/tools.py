@@ -138,15 +138,13 @@ def inside_folder(name: str) -> str:
     return f"{INSIDE}/{_made(name).folder_name}"
 
 
-def require_folder(name: str) -> Path:
-    """Where a tool lies on this machine. Raises ToolsError when it has not been made."""
-    folder = host_folder(name)
-    if not (folder / "bin" / _made(name).command).exists():
-        raise ToolsError(
-            f"agent {name} needs its tools at {folder}: run 'python -m agentic.rollout.agents install {name}' on the "
-            "machine that runs the trials"
-        )
-    return folder
+def shown_folders(name: str) -> dict[str, str]:
+    """What a sandbox of this machine is shown of an agent's tools: folders by where they are seen inside.
+
+    A folder that has not been made is named all the same: who starts a sandbox with it is told what to do.
+    """
+    tool = TOOLS.get(name)
+    return {} if isinstance(tool, SystemTool) else {str(host_folder(name)): inside_folder(name)}
 
 
 def _made(name: str) -> NpmTool | PythonTool:
