@@ -20,6 +20,7 @@ from agentic.errors import PermanentError
 from agentic.rollout.errors import RolloutConfigError
 from agentic.rollout.server.keys import read_keys
 from agentic.rollout.server.settings import LOOPBACK, ServerSettings
+from agentic.sandbox.settings import BubblewrapSandbox
 
 KEY_VARIABLE = "AGENTIC_TRIAL_SERVER_KEY"
 
@@ -82,6 +83,8 @@ def load(options: argparse.Namespace) -> ServerSettings:
         if not separator:
             raise RolloutConfigError(f"--set {assignment}: write KEY=VALUE, such as concurrency=200")
         _put(values, key.split("."), yaml.safe_load(value))
+    if isinstance(sandbox := values.get("sandbox"), dict):
+        sandbox.setdefault("provider", BubblewrapSandbox().provider)
     try:
         return ServerSettings.model_validate(values)
     except ValidationError as error:

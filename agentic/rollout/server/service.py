@@ -239,7 +239,6 @@ class TrialService:
 
     async def _end(self, entry: Entry, result: TrialResult) -> None:
         self._leases.end(entry.trial_id)
-        self._open.discard(entry.trial_id)
         has_folder = (self._settings.trials_dir / entry.trial_id).is_dir()
         try:
             await self._write(entry, entry.move(TrialState.ENDED, time.time(), result, has_folder=has_folder))
@@ -247,6 +246,7 @@ class TrialService:
             # Its client hears of it now; only a later server will not know.
             _log.error("the end of trial %s was not written down: %s", entry.trial_id, error)
             entry.tell()
+        self._open.discard(entry.trial_id)
 
     async def _write(self, entry: Entry, event: TrialEvent | None) -> None:
         if event is not None:
