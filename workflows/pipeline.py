@@ -188,7 +188,12 @@ def _script(
         retry_strategy=_retries(cluster),
         active_deadline_seconds=deadline_seconds,
         pod_spec_patch=json.dumps({"terminationGracePeriodSeconds": MOVING_SECONDS}),
-        labels={"app.kubernetes.io/part-of": "agentic-rl", "agentic-rl/run": run_id, "agentic-rl/step": name},
+        labels={
+            "app.kubernetes.io/part-of": "agentic-rl",
+            "agentic-rl/run": run_id,
+            "agentic-rl/step": name,
+            **({"agentic-rl/role": "trainer"} if module in (train, evaluate) else {}),
+        },
     )(module.run)
     return made
 

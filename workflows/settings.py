@@ -102,6 +102,15 @@ class Settings(base.Settings):
         return self
 
     @model_validator(mode="after")
+    def _agents_in_pods_reach_the_proxy(self) -> Self:
+        if isinstance(self.sandbox, KubeSandbox) and self.rollout.agent.runs_inside and self.sandbox.proxy_port is None:
+            raise ValueError(
+                f"rollout.agent.kind is {self.rollout.agent.kind}, which works inside the sandbox, but "
+                "sandbox.proxy_port opens no way to the proxy: set it, or choose an agent outside such as shell"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _checkpoints_meet_validations(self) -> Self:
         every, saved, steps = self.train.validate_every, self.train.save_every, self.train.steps
         if every <= steps and saved <= steps and saved % every and every % saved:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from agentic.proxy import Engine, ProxyServer, ProxySettings, Renderer, Sampling
-from agentic.rollout.proxy_socket import prepare_folder, proxy_settings, sandbox_environment
+from agentic.rollout.proxy_socket import advertised, prepare_folder, proxy_settings, sandbox_environment
 from agentic.rollout.records import Phase, RolloutRecord, append_record, read_records
 from agentic.rollout.rollouts import ProxyControl, RolloutRequest, make_record, run_rollout
 from agentic.rollout.settings import RolloutSettings
@@ -81,7 +81,7 @@ async def evaluate(
 async def _running(
     evaluation: Evaluation, engine: Engine, renderer: Renderer
 ) -> AsyncIterator[tuple[ProxyServer, TrialRunner]]:
-    proxy = ProxyServer(evaluation.proxy, engine, renderer)
+    proxy = ProxyServer(advertised(evaluation.proxy), engine, renderer)
     prepare_folder(proxy.unix_socket)
     await proxy.start()
     try:

@@ -18,14 +18,14 @@ from agentic.proxy.engines.verl_client import LLMServerClient, VerlClientEngine
 from agentic.rollout.actors import StartOnce, cause_of, named_actor
 from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.rollout.errors import ProxyUnavailableError
-from agentic.rollout.proxy_socket import prepare_folder
+from agentic.rollout.proxy_socket import advertised, prepare_folder
 
 
 class RunProxyActor(ProxyServerActor):
     """Starts itself at its first session."""
 
     def __init__(self, settings: ProxySettings, make_engine: Callable[[], Engine], tokenizer: str | Path) -> None:
-        super().__init__(settings, make_engine, tokenizer)
+        super().__init__(advertised(settings), make_engine, tokenizer)
         self._started = StartOnce(self.start)
 
     @override

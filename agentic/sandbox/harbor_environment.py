@@ -124,6 +124,11 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
         if self._sandbox is not None:
             await self._sandbox.release()
 
+    @property
+    def sockets(self) -> frozenset[str]:
+        """Paths inside, at which sockets of the host are bound."""
+        return frozenset(self._sockets.values())
+
     def _running(self) -> Sandbox:
         if self._sandbox is None:
             raise SandboxLostError(f"the sandbox of {self.session_id} was never started")

@@ -176,8 +176,9 @@ class KubeSandbox(SandboxLimits):
     """Taints of nodes that sandboxes may run on."""
     priority_class: str | None = None
     """PriorityClass of sandboxes; below that of the trainer."""
-    proxy_selector: tuple[Label, ...] = ("ray.io/node-type=head",)
-    """Labels, each as `key=value`, of the pods that sandboxes may talk to: those that serve the proxy's agent plane."""
+    proxy_selector: tuple[Label, ...] = ("agentic-rl/role=trainer",)
+    """Labels, each as `key=value`, of the pods that sandboxes may talk to: those that serve the proxy's agent plane.
+    The default is the workflow's own pods that train and evaluate, of the same run."""
     proxy_port: int | None = Field(None, ge=1, le=65535)
     """The only port there; None lets sandboxes reach nothing at all."""
     exec_server_image: str | None = None
@@ -185,7 +186,7 @@ class KubeSandbox(SandboxLimits):
     straight to the pod's address and cost the API server nothing. None sends them through the API server."""
     exec_server_port: int = Field(7070, ge=1, le=65535)
     """Where the exec server listens; open to nobody unless `exec_server_image` is set."""
-    exec_server_clients: tuple[Label, ...] = ("ray.io/is-ray-node=yes",)
+    exec_server_clients: tuple[Label, ...] = ("agentic-rl/role=trainer",)
     """Labels, each as `key=value`, of the pods that may reach it: those that trials run in."""
     lease_seconds: int = Field(5400, ge=60)
     """A sandbox ends so long after it was taken or its lease was last renewed, whatever became of us. Longer than

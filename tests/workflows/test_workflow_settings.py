@@ -79,6 +79,10 @@ def test_lists_and_null_are_json() -> None:
         (["rollout.deadline_seconds=10"], "rollout.deadline_seconds is 10 but start + grading need"),
         (["sandbox.scratch_mb=4000"], "sandbox.scratch_mb is 4000 but"),
         (
+            ["sandbox.provider=pod", "rollout.agent.kind=inside-shell"],
+            "rollout.agent.kind is inside-shell, which works inside the sandbox, but sandbox.proxy_port opens no way",
+        ),
+        (
             ["sandbox.provider=pod", "sandbox.lease_seconds=90", "sandbox.renew_seconds=10"],
             "sandbox.lease_seconds is 90 but rollout and grading may take rollout.deadline_seconds (120): raise the",
         ),

@@ -6,9 +6,9 @@ sees of a command's output, what an answer of the session's endpoint means.
 
 `program.py JOB` reads its job from a file and removes that file before it runs any command: from then on the session's
 key is in this process's memory alone, on no command line and in no environment. It asks the model over the Unix socket
-that is bound into the sandbox, once per reply and without a retry: a second request for the same turn could sample
-twice. It ends when the model submits, when it has used its turns, or when the model gives no answer; the exit code says
-which, and the only line that it prints says how many turns it took.
+that is bound into the sandbox, or at the one address that a pod may reach, once per reply and without a retry: a second
+request for the same turn could sample twice. It ends when the model submits, when it has used its turns, or when the
+model gives no answer; the exit code says which, and the only line that it prints says how many turns it took.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Job(NamedTuple):
     """What the program is told, as a JSON object of these names."""
 
     socket: str
-    """The Unix socket of the proxy, as seen from inside."""
+    """The Unix socket of the proxy, as seen from inside; empty where it is reached at `address`."""
     url_path: str
     """The session's chat completions at the proxy."""
     api_key: str
@@ -77,6 +77,8 @@ class Job(NamedTuple):
     max_tokens: int
     command_timeout_seconds: float
     output_characters: int
+    address: str = ""
+    """Host and port of the proxy, where there is no socket."""
 
 
 def command_of(text: str) -> str | None:
@@ -193,7 +195,8 @@ class Agent:
     def _ask(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
         body = {"model": self._job.model, "messages": messages, "max_tokens": self._job.max_tokens}
         headers = {"Authorization": f"Bearer {self._job.api_key}", "Content-Type": "application/json"}
-        connection = SocketConnection(self._job.socket)
+        job = self._job
+        connection = SocketConnection(job.socket) if job.socket else http.client.HTTPConnection(job.address)
         try:
             connection.request("POST", self._job.url_path, json.dumps(body).encode(), headers)
             response = connection.getresponse()

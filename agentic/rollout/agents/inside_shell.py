@@ -25,6 +25,7 @@ from agentic.rollout.agents.commands import ModelAgent
 from agentic.rollout.agents.inside_program import Job
 from agentic.rollout.errors import AgentProgramError, ModelUnavailableError
 from agentic.rollout.proxy_socket import PARENT_INSIDE, SOCKET_INSIDE
+from agentic.sandbox.harbor_environment import SandboxEnvironment
 
 FOLDER = "agent"
 """Where program and job lie, below the folder of the socket."""
@@ -49,16 +50,18 @@ class InsideShellAgent(ModelAgent):
 
     @override
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
-        await self._ship(self._job(instruction), environment)
+        await self._ship(self._job(instruction, _socket_of(environment)), environment)
         result = await environment.exec(command=_START, timeout_sec=_PROGRAM_SECONDS)
         report = _report(result)
         context.metadata = {"turns": report.get("turns", 0), "exit_code": result.return_code}
         _raise_for(result, str(report.get("message", "")))
 
-    def _job(self, instruction: str) -> Job:
+    def _job(self, instruction: str, socket: str) -> Job:
+        url = urlsplit(self.endpoint.base_url)
         return Job(
-            socket=SOCKET_INSIDE,
-            url_path=urlsplit(self.endpoint.base_url).path.rstrip("/") + "/chat/completions",
+            socket=socket,
+            address=url.netloc,
+            url_path=url.path.rstrip("/") + "/chat/completions",
             api_key=self.endpoint.api_key,
             model=self.endpoint.model,
             instruction=instruction,
@@ -79,6 +82,12 @@ class InsideShellAgent(ModelAgent):
             for path, mode in ((folder / "program.py", 0o644), (folder / "job.json", 0o644), (folder, 0o777)):
                 path.chmod(mode)
             await environment.upload_dir(staging, PARENT_INSIDE)
+
+
+def _socket_of(environment: BaseEnvironment) -> str:
+    """Where the proxy's socket is bound; empty in a pod, which reaches the endpoint's own address."""
+    is_bound = not isinstance(environment, SandboxEnvironment) or SOCKET_INSIDE in environment.sockets
+    return SOCKET_INSIDE if is_bound else ""
 
 
 def _report(result: ExecResult) -> dict[str, Any]:

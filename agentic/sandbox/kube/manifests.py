@@ -249,7 +249,7 @@ def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonOb
     if settings.exec_server_image is not None:
         ingress.append(
             {
-                "from": [{"podSelector": {"matchLabels": label_map(settings.exec_server_clients)}}],
+                "from": [_peer(settings.exec_server_clients, run_id)],
                 "ports": [{"protocol": "TCP", "port": settings.exec_server_port}],
             }
         )
@@ -257,7 +257,7 @@ def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonOb
     if settings.proxy_port is not None:
         egress.append(
             {
-                "to": [{"podSelector": {"matchLabels": label_map(settings.proxy_selector)}}],
+                "to": [_peer(settings.proxy_selector, run_id)],
                 "ports": [{"protocol": "TCP", "port": settings.proxy_port}],
             }
         )
@@ -269,6 +269,14 @@ def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonOb
     }
     head = NETWORK_POLICIES.head(owner, labels=run_labels(run_id, owner), ownerReferences=owned_by(lease))
     return {**head, "spec": spec}
+
+
+def _peer(labels: tuple[str, ...], run_id: str) -> JsonObject:
+    """Pods with these labels; those that the workflow names by their role are of this run alone."""
+    chosen = label_map(labels)
+    if ROLE_LABEL in chosen:
+        chosen[RUN_LABEL] = label_value(run_id)
+    return {"podSelector": {"matchLabels": chosen}}
 
 
 def prefetch_set(

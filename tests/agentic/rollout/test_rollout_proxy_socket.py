@@ -1,5 +1,6 @@
 """Where the proxy's socket lies, who gets one, and what becomes of those that killed proxies left."""
 
+import ipaddress
 import os
 import socket
 import stat
@@ -14,12 +15,13 @@ from agentic.rollout.proxy_socket import (
     MAX_PATH_BYTES,
     SETTLED_SECONDS,
     SOCKET_INSIDE,
+    advertised,
     prepare_folder,
     proxy_settings,
     sandbox_environment,
 )
 from agentic.rollout.settings import InsideShellAgentSettings, RolloutSettings, ScriptedAgentSettings
-from agentic.sandbox.settings import BubblewrapSandbox, UnsafeProcessSandbox
+from agentic.sandbox.settings import BubblewrapSandbox, PodSandbox, UnsafeProcessSandbox
 
 INSIDE = RolloutSettings(agent=InsideShellAgentSettings())
 SANDBOX = BubblewrapSandbox()
@@ -49,6 +51,35 @@ def test_only_an_agent_inside_gets_a_socket():
         assert sandbox_environment(agent, proxy).kwargs == {}
     proxy = proxy_settings(INSIDE, SANDBOX, "run")
     assert sandbox_environment(INSIDE.agent, proxy).kwargs == {"sockets": {str(proxy.unix_socket): SOCKET_INSIDE}}
+
+
+def test_in_pods_an_agent_inside_gets_the_one_port_that_is_open():
+    sandbox = PodSandbox(proxy_port=8400)
+    proxy = proxy_settings(INSIDE, sandbox, "run")
+    assert (proxy.host, proxy.port, proxy.unix_socket) == ("0.0.0.0", 8400, None)
+    assert proxy.control_host == "127.0.0.1", "the control plane is nobody else's"
+    assert sandbox_environment(INSIDE.agent, proxy).kwargs == {}
+    told = advertised(proxy).advertised_host
+    assert told not in (None, "0.0.0.0")
+    ipaddress.ip_address(told)
+    outside = RolloutSettings()
+    assert proxy_settings(outside, sandbox, "run") == outside.proxy
+
+
+@pytest.mark.parametrize("host", ["10.0.0.7", "proxy.example"])
+def test_an_address_that_is_set_is_kept(host):
+    placed = INSIDE.model_copy(update={"proxy": ProxySettings(host=host)})
+    assert proxy_settings(placed, PodSandbox(proxy_port=8400), "run").host == host
+    named = ProxySettings(host="0.0.0.0", advertised_host=host)
+    assert advertised(named).advertised_host == host
+    assert advertised(ProxySettings()).advertised_host is None, "loopback is told as it is"
+
+
+@pytest.mark.parametrize("sandbox", [PodSandbox(), PodSandbox(proxy_port=8400)], ids=["no port", "another port"])
+def test_a_port_that_is_not_open_is_refused_by_name(sandbox):
+    placed = INSIDE.model_copy(update={"proxy": ProxySettings(port=9000)})
+    with pytest.raises(RolloutConfigError, match=r"sandbox\.proxy_port"):
+        proxy_settings(placed, sandbox, "run")
 
 
 def test_every_process_of_a_run_finds_the_same_short_path_and_no_other_run_does():

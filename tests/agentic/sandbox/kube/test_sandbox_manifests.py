@@ -100,7 +100,7 @@ def test_the_network_policy_allows_the_proxys_port_and_nothing_else() -> None:
     assert (closed["policyTypes"], closed["ingress"], closed["egress"]) == (["Ingress", "Egress"], [], [])
     (rule,) = network_policy(kube_settings("pod", proxy_port=8080), "r1", "lease", LEASE)["spec"]["egress"]
     assert rule["ports"] == [{"protocol": "TCP", "port": 8080}]
-    assert rule["to"] == [{"podSelector": {"matchLabels": {"ray.io/node-type": "head"}}}]
+    assert rule["to"] == [{"podSelector": {"matchLabels": {"agentic-rl/role": "trainer", "agentic-rl/run": "r1"}}}]
 
 
 def test_what_openkruise_gets_fits_its_schemas() -> None:
