@@ -137,6 +137,10 @@ class KnownConversations:
 
     Comparing with the messages of an earlier request costs far less than hashing them. Holds each message once; an
     assistant turn that a client changed in the ways that keys leave out is a variant of the same place.
+
+    Used on the event loop only, and no method waits, so calls never overlap; planning's threads do not come here. In
+    which order requests ask and are remembered does not matter: what was asked last is only where the next comparison
+    begins. So counting tokens needs no turn among the calls.
     """
 
     def __init__(self) -> None:

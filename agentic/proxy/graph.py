@@ -9,6 +9,9 @@ Invariants (numbers of docs/architecture.md):
 2. Ids, logprobs and versions of a sampled node are equally long; a missing logprob is NaN here, never 0.0.
 3. `trajectories` gives each delivered sampled node its loss once, however many paths share it.
 6. Versions never decrease within a node.
+
+Only the event loop commits. Planning may read in a thread meanwhile: a node's ids are whole before anything points to
+it, and what `path_ids` keeps is replaced whole and never changed.
 """
 
 import math
@@ -165,6 +168,14 @@ class TokenGraph:
     def mark_delivered(self, node: int, delivered: bool) -> None:
         """Say whether a client received the generation of `node`."""
         self.nodes[node].delivered = delivered
+
+    def last_version(self) -> int:
+        """The highest version of any token; NOT_SAMPLED if there is none."""
+        return max((node.versions[-1] for node in self.nodes if node.versions), default=NOT_SAMPLED)
+
+    def count_held(self) -> int:
+        """Tokens of all nodes."""
+        return sum(len(node.ids) for node in self.nodes)
 
     def count_sampled(self) -> tuple[int, int]:
         """Sampled tokens: all, and those that no client received."""

@@ -21,6 +21,7 @@ from .errors import (
 )
 from .events import Event, Failed, Opened
 from .generating import Cut, Gate
+from .graph import NOT_SAMPLED
 from .journal import Journal
 from .live import LiveSession
 from .metrics import ProxyMetrics
@@ -67,7 +68,19 @@ class Sessions:
             session = await self._recover(session_id)
             if session is not None and session.phase is Phase.OPEN:
                 await self._take_up(session)
+        self._say_what_was_taken_up()
         self._sweeper = asyncio.create_task(self._sweep())
+
+    def _say_what_was_taken_up(self) -> None:
+        """Versions of journals are told and not adopted: a trainer that went back to a checkpoint has lower ones."""
+        last = max((live.session.graph.last_version() for live in self._live.values()), default=NOT_SAMPLED)
+        if last > NOT_SAMPLED:
+            logger.info(
+                "took up %d open sessions, with tokens of versions up to %d: new ones are of the version that the "
+                "engine or --policy-version says, until resume says another",
+                len(self._live),
+                last,
+            )
 
     def adopt_state(self) -> None:
         """Be paused, and sample with the version, as the other processes of a fleet are and do."""

@@ -1,5 +1,11 @@
 """The token graph alone. Ids have meaning: 1xx prompt, 2xx observation, 3xx sampled; the tens say which turn."""
 
+import sys
+import threading
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,3 +137,45 @@ def test_prompts_are_paths_and_every_delivered_token_trains_once(steps: list[tup
             assert (logprob != 0.0) == bool(mask)
             assert (version == -1) == (token < 1000)
     assert sorted(trained) == sorted(delivered_ids), graph.describe()
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Threads that take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_planning_in_a_thread_sees_whole_paths_while_others_commit() -> None:
+    graph = TokenGraph()
+    leaf = start(graph, 310)
+    wanted = {leaf: [*PROMPT, 310]}
+    wrong: list[int] = []
+    done = threading.Event()
+
+    def plan() -> None:
+        for turn in count():
+            if done.is_set():
+                return
+            node = list(wanted)[turn % len(wanted)]
+            if list(graph.path_ids(node)) != wanted[node]:
+                wrong.append(node)
+            found = graph.plan_render([*wanted[node], 999], 3)
+            if found.anchor != node:
+                wrong.append(node)
+
+    threads = [threading.Thread(target=plan) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for turn in range(300):
+        parent = leaf if turn % 3 else next(iter(wanted))
+        node = graph.commit(graph.plan_suffix(parent, [1000 + turn]), sampled(5000 + turn), True)
+        wanted[node] = [*wanted[parent], 1000 + turn, 5000 + turn]
+        leaf = node
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
