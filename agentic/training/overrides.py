@@ -197,6 +197,8 @@ def _trainer(train: TrainSettings, paths: JobPaths, *, run_id: str) -> Overrides
         "+trainer.v1.sampler.sampler_kwargs.shuffle_rewards": train.shuffle_rewards,
         "+trainer.v1.sampler.sampler_kwargs.seed": train.seed,
         "+trainer.v1.sampler.sampler_kwargs.audit_file": paths.audit_file,
+        # GAE rates a rollout against its critic and needs no other of its group.
+        "+trainer.v1.sampler.sampler_kwargs.min_group_rollouts": 2 if train.algorithm == "grpo" else 1,
     }
 
 
