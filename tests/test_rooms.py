@@ -21,6 +21,8 @@ HEAVY = frozenset(["torch", "ray", "vllm", "verl", "transformers", "harbor"])
 ROOMS: dict[str, frozenset[str]] = {
     # A command named after the tasks, whose work needs sandboxes: above the room that its name stands in.
     "agentic.tasks.__main__": frozenset(["agentic.authoring"]),
+    # A trial by hand builds the image of its task first.
+    "agentic.rollout.__main__": frozenset(["agentic.images", "agentic.sandbox", "agentic.rollout"]),
     "workflows": frozenset(["steps", "agentic.cluster", "agentic.training.sizing", "agentic.training.errors"]),
     "steps": frozenset(["agentic"]),
     "agentic.proxy": frozenset(),
