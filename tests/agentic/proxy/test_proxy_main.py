@@ -1,4 +1,4 @@
-"""The package from outside: what importing it loads, the command line, and the whole way to a vLLM double."""
+"""The package from outside: what importing it loads, the command line, and the whole way to doubles of engines."""
 
 import asyncio
 import json
@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import aiohttp
+import pytest
+from fake_sglang import FakeSglang
 from fake_vllm import FakeVllm
 from proxy_rig import a_spec, ids_of, user
 
@@ -66,14 +68,17 @@ def test_bad_input_is_one_line_and_exit_code_78(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
-async def test_the_command_serves_a_vllm_server_until_it_is_asked_to_stop(tiny_folder: Path) -> None:
+@pytest.mark.parametrize("double", [FakeVllm, FakeSglang])
+async def test_the_command_serves_an_engine_s_server_until_it_is_asked_to_stop(
+    tiny_folder: Path, double: type[FakeVllm] | type[FakeSglang]
+) -> None:
     ids = list(ids_of("hello<|im_end|>"))
-    async with FakeVllm(ids).serving() as vllm:
+    async with double(ids).serving() as engine:
         arguments = [
             "-m",
             "agentic.proxy",
             "--engine",
-            vllm.url,
+            engine.url,
             "--tokenizer",
             str(tiny_folder),
             "--policy-version",
@@ -97,7 +102,8 @@ async def test_the_command_serves_a_vllm_server_until_it_is_asked_to_stop(tiny_f
     assert answer["choices"][0]["message"]["content"] == "hello"
     (only,) = sealed.trajectories
     assert (only.response_ids, set(only.versions), sealed.complete) == (ids, {4}, True)
-    assert only.response_logprobs == vllm.logprobs
+    said = engine.logprobs if isinstance(engine, FakeVllm) else [-0.25 * token for token in ids]
+    assert only.response_logprobs == said
 
 
 async def test_the_actor_s_class_opens_and_seals_like_the_server(tiny_folder: Path) -> None:
