@@ -79,14 +79,14 @@ def images_of(source: ImageSource, task_dirs: Iterable[Path]) -> Iterator[Sandbo
     for task_dir in task_dirs:
         if not task_dir.is_dir():
             continue
-        name, docker_image = _names(task_dir)
+        name, docker_image = named_by(task_dir)
         try:
             yield source.find(name, task_dir / "environment", docker_image)
         except (ImageMissingError, OSError):
             continue
 
 
-def _names(task_dir: Path) -> tuple[str, str | None]:
+def named_by(task_dir: Path) -> tuple[str, str | None]:
     """Harbor's name of a task, and the image that it names."""
     try:
         config: dict[str, Any] = tomllib.loads((task_dir / "task.toml").read_text("utf-8"))
