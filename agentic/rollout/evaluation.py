@@ -14,11 +14,14 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from agentic.proxy import Engine, ProxyServer, ProxySettings, Renderer, Sampling
+from agentic.rollout.atif import Decode
+from agentic.rollout.folder import leave_folders
 from agentic.rollout.proxy_socket import advertised, prepare_folder, proxy_settings, sandbox_environment
 from agentic.rollout.records import Phase, RolloutRecord, append_record, read_records
 from agentic.rollout.rollouts import ProxyControl, RolloutRequest, make_record, run_rollout
+from agentic.rollout.server.client import open_server
 from agentic.rollout.settings import RolloutSettings
-from agentic.rollout.trial import TrialControl, TrialRunner, sandboxed_runner
+from agentic.rollout.trial import TrialControl, sandboxed_runner
 from agentic.sandbox.settings import SandboxSettings
 
 OnRecord = Callable[[int, int, RolloutRecord], None]
@@ -30,6 +33,14 @@ class EvaluationTask(NamedTuple):
 
     task: str
     split: str
+
+
+class Told(NamedTuple):
+    """What people get of an evaluation under way."""
+
+    total: int
+    decode: Decode
+    on_record: OnRecord | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +81,41 @@ async def evaluate(
     known = graded_records(evaluation)
     missing = [task for task in tasks if task not in known]
     if missing:
-        async with _running(evaluation, engine, renderer) as (proxy, trials):
-            await trials.expect(evaluation.task_dir(task.task) for task in missing)
-            measured = await _measure(evaluation, missing, proxy, trials, len(tasks), on_record)
+        async with _proxy(evaluation, engine, renderer) as proxy, _trials(evaluation, missing) as trials:
+            told = Told(len(tasks), renderer.decode, on_record)
+            measured = await _measure(evaluation, missing, proxy, trials, told)
         known |= dict(zip(missing, measured, strict=True))
     return [known[task] for task in tasks]
 
 
 @asynccontextmanager
-async def _running(
-    evaluation: Evaluation, engine: Engine, renderer: Renderer
-) -> AsyncIterator[tuple[ProxyServer, TrialRunner]]:
+async def _proxy(evaluation: Evaluation, engine: Engine, renderer: Renderer) -> AsyncIterator[ProxyServer]:
     proxy = ProxyServer(advertised(evaluation.proxy), engine, renderer)
     prepare_folder(proxy.unix_socket)
     await proxy.start()
     try:
-        trials = sandboxed_runner(
-            evaluation.run_id, evaluation.store_dir, evaluation.sandbox, evaluation.rollout.concurrency
-        )
-        try:
-            yield proxy, trials
-        finally:
-            await trials.close()
+        yield proxy
     finally:
         await proxy.stop()
+
+
+@asynccontextmanager
+async def _trials(evaluation: Evaluation, tasks: Sequence[EvaluationTask]) -> AsyncIterator[TrialControl]:
+    """Who runs the trials: this process, which is told what is to come, or the trial server of the settings."""
+    rollout = evaluation.rollout
+    if not rollout.use_local_trial:
+        server = open_server(rollout)
+        try:
+            yield server
+        finally:
+            await server.close()
+        return
+    runner = sandboxed_runner(evaluation.run_id, evaluation.store_dir, evaluation.sandbox, rollout.concurrency)
+    try:
+        await runner.expect(evaluation.task_dir(task.task) for task in tasks)
+        yield runner
+    finally:
+        await runner.close()
 
 
 def graded_records(evaluation: Evaluation) -> dict[EvaluationTask, RolloutRecord]:
@@ -110,19 +132,19 @@ async def _measure(
     tasks: Sequence[EvaluationTask],
     proxy: ProxyControl,
     trials: TrialControl,
-    total: int,
-    on_record: OnRecord | None,
+    told: Told,
 ) -> list[RolloutRecord]:
-    done = total - len(tasks)
+    done = told.total - len(tasks)
 
     async def one(task: EvaluationTask) -> RolloutRecord:
         nonlocal done
         result = await run_rollout(_request(evaluation, task), evaluation.rollout, proxy, trials)
         record = make_record(result)
         append_record(evaluation.run_dir, record)
+        await asyncio.to_thread(leave_folders, result, evaluation.rollout, told.decode)
         done += 1
-        if on_record:
-            on_record(done, total, record)
+        if told.on_record:
+            told.on_record(done, told.total, record)
         return record
 
     try:

@@ -140,6 +140,7 @@ class TrialRunner:
         self._slots = asyncio.Semaphore(concurrency)
         self._creating = asyncio.Lock()
         self._running: dict[str, asyncio.Task[TrialResult]] = {}
+        self._cancelled: dict[str, TrialFacts] = {}
 
     async def run(self, request: TrialRequest) -> TrialResult:
         """See `TrialControl.run`. Cancelling the caller cancels the trial, and waits for its sandbox to stop."""
@@ -153,13 +154,15 @@ class TrialRunner:
             caller = asyncio.current_task()
             if caller is not None and caller.cancelling():
                 raise
-            return TrialResult(request.trial_id, _CANCELLED)
+            return TrialResult(request.trial_id, self._cancelled.get(request.trial_id, _CANCELLED))
         finally:
             del self._running[request.trial_id]
+            self._cancelled.pop(request.trial_id, None)
 
-    async def cancel(self, trial_id: str) -> None:
-        """See `TrialControl.cancel`."""
+    async def cancel(self, trial_id: str, facts: TrialFacts = _CANCELLED) -> None:
+        """See `TrialControl.cancel`; `facts` are what its `run` returns."""
         if work := self._running.get(trial_id):
+            self._cancelled[trial_id] = facts
             work.cancel()
 
     async def sweep(self) -> None:
@@ -307,9 +310,7 @@ async def _end(trial: "asyncio.Task[TrialResult]", trial_id: str, cleanup_second
         _log.error("trial %s did not stop its sandbox within %g s: left to the sweeper", trial_id, cleanup_seconds)
 
 
-def _result(
-    trial_id: str, harbor: "HarborResult", report: GradingReport | None, total_seconds: float
-) -> TrialResult:
+def _result(trial_id: str, harbor: "HarborResult", report: GradingReport | None, total_seconds: float) -> TrialResult:
     error = harbor.exception_info
     verdict = harbor.verifier_result
     metadata = (harbor.agent_result.metadata if harbor.agent_result else None) or {}

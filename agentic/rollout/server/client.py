@@ -10,7 +10,6 @@ Belongs to the event loop that uses it. A task's folder is read, and sent if the
 
 import asyncio
 import contextlib
-import functools
 import os
 import tempfile
 import time
@@ -26,7 +25,7 @@ from agentic.rollout.errors import RolloutConfigError, TaskFolderError, TrialSer
 from agentic.rollout.outcomes import TrialFacts
 from agentic.rollout.server.tasks import digest_of, pack_folder, unpack_folder
 from agentic.rollout.server.wire import Refusal, TrialEvent, TrialOrder, TrialState
-from agentic.rollout.settings import TrialServerSettings
+from agentic.rollout.settings import RolloutSettings, TrialServerSettings
 from agentic.rollout.trial import CLEANUP_SECONDS, TrialRequest, TrialResult
 
 _READ_SECONDS = 45.0
@@ -242,12 +241,11 @@ def digest_of_task(folder: Path) -> str:
     return digest_of(folder)
 
 
-@functools.cache
-def trials_of_server(settings: TrialServerSettings | None) -> TrialServerControl:
-    """The client of this process, for its one event loop; kept for the life of the process."""
-    if settings is None:
+def open_server(rollout: RolloutSettings) -> TrialServerControl:
+    """The client that the settings ask for. Raises RolloutConfigError when they name no server."""
+    if rollout.trial_server is None:
         raise RolloutConfigError("rollout.use_local_trial is false but rollout.trial_server.url is not set")
-    return TrialServerControl(settings)
+    return TrialServerControl(rollout.trial_server)
 
 
 async def _refusal_of(response: aiohttp.ClientResponse) -> Exception:

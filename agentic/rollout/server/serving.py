@@ -63,9 +63,7 @@ async def serve(settings: ServerSettings, keys: Keys, place: Place) -> None:
     await server.serve(sockets=[listener])
 
 
-def make_server(
-    settings: ServerSettings, keys: Keys, place: Place, runner: Runner, journal: Journal
-) -> uvicorn.Server:
+def make_server(settings: ServerSettings, keys: Keys, place: Place, runner: Runner, journal: Journal) -> uvicorn.Server:
     """A server over these parts, which it closes at its end."""
     tasks = TaskStore(settings.state_dir / "tasks", settings.task_limit_bytes)
     service = TrialService(settings, runner, journal, tasks)

@@ -1,7 +1,10 @@
 """How the run's actors start, and what their callers see of failures; Ray's own errors, without a cluster."""
 
 import asyncio
+import contextlib
+import shutil
 import socket
+from pathlib import Path
 
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
@@ -10,12 +13,13 @@ from agentic.errors import PermanentError, TransientError
 from agentic.proxy import ProxyError, ProxySettings, Sampling, SessionSpec
 from agentic.rollout.actors import StartOnce
 from agentic.rollout.errors import ProxyUnavailableError, RolloutConfigError
+from agentic.rollout.leases import Leases
 from agentic.rollout.proxy_actor import ActorProxy, RunProxyActor
 from agentic.rollout.runner_actor import ActorTrials, TrialRunnerActor
 from agentic.rollout.settings import ScriptedAgentSettings
-from agentic.rollout.trial import TrialRequest
+from agentic.rollout.trial import EnvironmentSpec, TrialRequest
 from agentic.sandbox.errors import SandboxSetupError
-from agentic.sandbox.settings import PodmanSandbox
+from agentic.sandbox.settings import BubblewrapSandbox, PodmanSandbox
 
 SPEC = SessionSpec(
     session_id="s",
@@ -122,10 +126,11 @@ async def test_a_runner_that_could_not_sweep_runs_trials_when_it_can(tmp_path, r
     engine = tmp_path / "engine"
     actor = TrialRunnerActor("run", tmp_path / "images", PodmanSandbox(program=str(engine)), 1)
     with pytest.raises(SandboxSetupError, match="no program"):
-        await actor.run(request_for)
+        await actor.run(request_for, "worker")
     engine.write_text("#!/bin/sh\n")
     engine.chmod(0o755)
-    assert (await actor.run(request_for)).facts.rewards is None
+    assert (await actor.run(request_for, "worker")).facts.rewards is None
+    await actor.close()
 
 
 @pytest.mark.parametrize("error", [OSError(98, "in use"), TransientError("no"), RuntimeError("odd"), ValueError("odd")])
@@ -154,3 +159,49 @@ async def test_what_is_permanent_or_the_proxys_own_refusal_stays_what_it_is(requ
         await ActorTrials(permanent).run(request_for)
     with pytest.raises(ProxyError, match="twice"):
         await ActorProxy(FailingActor(raised_inside(ProxyError("opened twice")))).open(SPEC)
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+@pytest.mark.filterwarnings("ignore:Task.checksum will be deprecated:DeprecationWarning")
+async def test_the_trials_of_a_worker_that_has_died_are_ended_with_their_sandboxes(tmp_path, build_tasks, trial_for):
+    sandbox = BubblewrapSandbox(memory_mb=128, scratch_mb=16)
+    (task,) = await build_tasks(tmp_path / "data", sandbox, "calc", store_dir=tmp_path / "images")
+    actor = TrialRunnerActor("run", tmp_path / "images", sandbox, 2, lease_seconds=2.0)
+
+    def run(command, worker):
+        request = trial_for(command, trial_id=worker, task_dir=str(task), environment=EnvironmentSpec())
+        return asyncio.create_task(actor.run(request, worker))
+
+    dead, alive = run("sleep 577.215", "dead"), run("sleep 5", "alive")
+    while not dead.done():
+        await asyncio.sleep(0.2)
+        await actor.renew("alive")
+    assert (dead.result().facts.exception, alive.done()) == ("WorkerGone", False)
+    assert not any(b"577.215" in command for command in commands())
+    while not alive.done():
+        await asyncio.sleep(0.2)
+        await actor.renew("alive")
+    assert alive.result().facts.rewards == {"reward": 0.0}
+    await actor.close()
+
+
+def commands():
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_bytes()
+
+
+def test_a_lease_ends_when_it_is_not_renewed():
+    now = [0.0]
+    leases = Leases(10, lambda: now[0])
+    leases.renew("a")
+    leases.renew("b")
+    now[0] = 8
+    leases.renew("b")
+    now[0] = 11
+    assert leases.expired() == ["a"]
+    leases.end("a")
+    leases.end("unknown")
+    assert leases.expired() == []
+    now[0] = 19
+    assert leases.expired() == ["b"]

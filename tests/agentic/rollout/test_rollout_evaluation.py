@@ -1,14 +1,17 @@
 """Whole evaluations: real proxy, real trials, real sandboxes by bubblewrap; only the policy is scripted."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
+from trial_server_rig import KEY, serving
 
 from agentic.proxy import ScriptedReply, make_renderer
 from agentic.rollout.evaluation import Evaluation, EvaluationTask, evaluate
 from agentic.rollout.outcomes import Outcome
 from agentic.rollout.records import Phase, read_records
 from agentic.rollout.settings import RolloutSettings, ShellAgentSettings
+from agentic.rollout.trial import EnvironmentSpec, sandboxed_runner
 from agentic.sandbox.settings import BubblewrapSandbox
 
 pytestmark = [
@@ -79,8 +82,6 @@ async def test_an_evaluation_goes_on_where_it_stopped_and_runs_losses_again(eval
 
 
 async def test_another_checkpoint_is_measured_anew(evaluation, policy, model_dir):
-    from dataclasses import replace
-
     await measure(evaluation, policy(SUBMIT), model_dir)
     records, _ = await measure(replace(evaluation, checkpoint="global_step_5", step=5), policy(FIX, SUBMIT), model_dir)
     assert [(record.outcome, record.step) for record in records] == [(Outcome.SOLVED, 5)] * 2
@@ -92,3 +93,22 @@ async def test_a_task_without_an_image_is_an_infra_loss_that_names_it(evaluation
     records, _ = await measure(evaluation, policy(SUBMIT), model_dir, [EvaluationTask("unbuilt", "held-out")])
     assert records[0].outcome is Outcome.INFRA
     assert "ImageMissingError" in (records[0].infra_reason or "")
+
+
+async def test_an_evaluation_on_a_trial_server_measures_the_same(evaluation, policy, model_dir, tmp_path, monkeypatch):
+    here, _ = await measure(evaluation, policy(LOOK, FIX, SUBMIT), model_dir)
+    runner = sandboxed_runner("server", evaluation.store_dir, SANDBOX, 2)
+    monkeypatch.setenv("AGENTIC_TRIAL_SERVER_KEY", KEY)
+    environments = (EnvironmentSpec().import_path,)
+    async with serving(tmp_path / "server", runner=runner, environments=environments) as url:
+        values = evaluation.rollout.model_dump() | {"use_local_trial": False, "trial_server": {"url": url}}
+        remote = replace(
+            evaluation, rollout=RolloutSettings.model_validate(values), run_dir=tmp_path / "remote", store_dir=tmp_path
+        )
+        there, _ = await measure(remote, policy(LOOK, FIX, SUBMIT), model_dir)
+    facts = [
+        [(r.task, r.outcome, r.reward, r.turns, r.calls, r.sampled_tokens, r.attempt) for r in records]
+        for records in (here, there)
+    ]
+    assert facts[0] == facts[1]
+    assert [fact[1] for fact in facts[0]] == ["solved", "solved"]
