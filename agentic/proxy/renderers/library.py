@@ -24,11 +24,12 @@ the rest several times."""
 
 
 OWN_FORMS = {
-    "qwen3": ReplyForm("may", HERMES),
+    **dict.fromkeys(("qwen3", "qwen3-vl"), ReplyForm("may", HERMES)),
     "llama-3": ReplyForm("never", LLAMA),
     **dict.fromkeys(("qwen3.5", "qwen3.6", "qwen3.8", "prime-qwen3"), ReplyForm("may", XML)),
     **dict.fromkeys(("nemotron-3", "nemotron-3-ultra", "nemotron-3.5"), ReplyForm("may", XML)),
     **dict.fromkeys(("glm-4.5", "glm-5", "glm-5.1", "glm-5.3"), ReplyForm("may", ARGUMENT_TAGS)),
+    **dict.fromkeys(("laguna-xs.2", "laguna-m.1", "laguna-xs-2.1", "laguna-s-2.1"), ReplyForm("may", ARGUMENT_TAGS)),
     "minimax-m2": ReplyForm("may", INVOKE),
 }
 """Families whose replies our own reader knows."""

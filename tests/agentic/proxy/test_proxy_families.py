@@ -33,6 +33,7 @@ from agentic.proxy.renderers.tokens import TextTokenizer, TokenizerFiles
 SPECIAL = [
     *["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>", "<|begin_of_image|>", "/nothink"],
     *["[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"],
+    *["〈|EOS|〉", "<assistant>", "</assistant>"],
     *["]~!b[", "]~b]", "[e~[", "<minimax:tool_call>", "</minimax:tool_call>"],
 ]
 ADDED = [
@@ -239,6 +240,16 @@ def test_a_call_that_is_not_whole_is_as_open_as_it_was_written(family: str, text
     renderer = renderer_of(family)
     message = renderer.parse(renderer.encode(f"<think>\n</think>\n\n{text}"), TOOLS)
     assert [call.arguments for call in message.tool_calls] == ([] if arguments is None else [arguments])
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen3-vl"])
+def test_families_whose_calls_are_json_stream_them_as_they_are_written(family: str) -> None:
+    renderer = renderer_of(family)
+    ids = renderer.encode('look <tool_call>\n{"name": "run", "arguments": {"cmd": "ls"}}\n</tool_call>')
+    parser = renderer.stream_parser(TOOLS)
+    deltas = [delta for token in ids for delta in parser.feed([token])]
+    assert [d.text for d in deltas if isinstance(d, CallArguments)] == list('{"cmd": "ls"}')
+    assert [d.name for d in deltas if isinstance(d, CallStart)] == ["run"]
 
 
 TEMPLATES = {
