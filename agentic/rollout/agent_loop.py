@@ -7,6 +7,7 @@ list: verl then knows no trajectory of this sample, and the group's mean and sta
 """
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from agentic.proxy import Sampling
 from agentic.rollout.agent_loop_config import RolloutJob, load_job, phase_of
 from agentic.rollout.export import agent_loop_outputs, training_rows
+from agentic.rollout.folder import leave_folders
 from agentic.rollout.proxy_actor import proxy_of_run
 from agentic.rollout.proxy_socket import sandbox_environment
 from agentic.rollout.records import Phase, append_record
@@ -37,6 +39,8 @@ class RemoteAgentLoop(AgentLoopBase):  # type: ignore[misc]
         rows = training_rows(result)
         record = make_record(result, tuple(row.digest for row in rows))
         await asyncio.to_thread(append_record, job.run_dir, record)
+        decode = functools.partial(self.tokenizer.decode, skip_special_tokens=True)
+        await asyncio.to_thread(leave_folders, result, job.rollout, decode)
         return agent_loop_outputs(result, rows)
 
 

@@ -10,6 +10,7 @@ Written by whoever holds the sealed session and the model's tokenizer. Nothing h
 session's key is in none of it.
 """
 
+import logging
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,17 +21,23 @@ from agentic.rollout.outcomes import is_kept
 from agentic.rollout.rollouts import Attempt, RolloutResult
 from agentic.rollout.settings import RolloutSettings
 
+_log = logging.getLogger(__name__)
+
 OUTCOME, TIMINGS, TRANSCRIPT, TRAJECTORY = "outcome.json", "timings.json", "transcript.md", "trajectory.json"
 
 
 def leave_folders(result: RolloutResult, settings: RolloutSettings, decode: Decode) -> list[Path]:
-    """The folders of the attempts that are kept, written. Raises OSError."""
-    kept = [
-        number
-        for number, attempt in enumerate(result.attempts, 1)
-        if is_kept(attempt.verdict.outcome, settings.keep_trials)
-    ]
-    return [_leave(result, number, settings.agent.kind, decode) for number in kept]
+    """The folders of the attempts that are kept, written. A disk that takes nothing costs the folder, which is said,
+    and not the rollout."""
+    folders = []
+    for number, attempt in enumerate(result.attempts, 1):
+        if not is_kept(attempt.verdict.outcome, settings.keep_trials):
+            continue
+        try:
+            folders.append(_leave(result, number, settings.agent.kind, decode))
+        except OSError as error:
+            _log.warning("trial %s leaves no folder: %s", attempt.trial_id, error)
+    return folders
 
 
 def _leave(result: RolloutResult, number: int, agent: str, decode: Decode) -> Path:
