@@ -43,8 +43,8 @@ from .settings import ProxySettings
 
 logger = logging.getLogger(__name__)
 
-LARGE_REQUEST_CHARACTERS = 12_000
-"""New text from which a plan is made in a thread: below it, encoding takes less than 4 ms."""
+LARGE_REQUEST_CHARACTERS = 20_000
+"""New text from which a plan is made in a thread: below it, encoding takes 1.5 ms, or 6 ms where its words are new."""
 
 
 class Gateway:
