@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from agentic.cluster.resources import PODS
 from agentic.sandbox.errors import SandboxLostError, SandboxTransferError
 from agentic.sandbox.kube.execution import ExecRequest
 from agentic.sandbox.kube.pod_exec import PodExec, PodTarget
-from agentic.sandbox.kube.transfers import Transfers
+from agentic.sandbox.kube.transfers import LARGE_KIB, Transfers
 from agentic.sandbox.transfer import TooLargeError
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="pods of the double need bubblewrap")
@@ -119,22 +120,45 @@ async def test_a_sandbox_with_a_tar_of_its_own_cannot_write_elsewhere(
 class Swapped:
     """A sandbox whose PATH leads to programs of the untrusted side."""
 
-    def __init__(self, inner: PodExec) -> None:
-        self._inner = inner
+    def __init__(self, inner: PodExec, path: str = "/app/bin:/usr/bin:/bin") -> None:
+        self._inner, self._path = inner, path
 
     async def run(self, request: ExecRequest):  # type: ignore[no-untyped-def]
-        path = "/app/bin:/usr/bin:/bin"
-        return await self._inner.run(
-            ExecRequest(
-                request.command, request.timeout_seconds, env={"PATH": path}, stdin=request.stdin, sink=request.sink
-            )
-        )
+        return await self._inner.run(replace(request, env={"PATH": self._path}))
 
     async def end_commands(self) -> None:
         await self._inner.end_commands()
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+async def test_a_large_file_needs_no_python_inside(pod: PodExec, transfers: Transfers, tmp_path: Path) -> None:
+    programs = "sh basename cat cut dd dirname du mkdir sha256sum tar tee"
+    await sh(pod, f"mkdir /app/bin; for name in {programs}; do ln -s /usr/bin/$name /app/bin; done")
+    source, back = tmp_path / "source", tmp_path / "back"
+    source.write_bytes(os.urandom(LARGE_KIB * 1024 + 4097))
+    bare = Swapped(pod, "/app/bin")
+    assert (await bare.run(ExecRequest("command -v python3", 30.0))).exit_code != 0
+    await transfers.upload(bare, source, "/app/large")
+    await transfers.download(bare, "/app/large", back, limit_bytes=GIB)
+    assert back.read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("python", ["exit 1", "head -c 9000000", "cat; echo x"])
+async def test_what_changed_or_got_lost_under_way_is_noticed(
+    pod: PodExec, transfers: Transfers, tmp_path: Path, python: str
+) -> None:
+    script = f"#!/bin/sh\n{python}\necho {'0' * 64} - >&2\n"
+    planting = (
+        "mkdir -p /app/bin; cat > /app/bin/python3; chmod 755 /app/bin/python3; head -c 9999999 /dev/urandom > /app/l"
+    )
+    assert (await pod.run(ExecRequest(planting, 30.0, stdin=script.encode()))).exit_code == 0
+    (tmp_path / "source").write_bytes(os.urandom(LARGE_KIB * 1024 + 4097))
+    with pytest.raises(SandboxTransferError, match=r"cannot upload .*source to /app/large"):
+        await transfers.upload(Swapped(pod), tmp_path / "source", "/app/large")
+    with pytest.raises(SandboxTransferError, match="cannot download /app/l"):
+        await transfers.download(Swapped(pod), "/app/l", tmp_path / "back", limit_bytes=GIB)
 
 
 async def test_more_than_the_limit_is_refused_while_it_streams(
