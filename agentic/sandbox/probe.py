@@ -3,10 +3,11 @@
     python -m agentic.sandbox.probe [--store FOLDER] [--provider bubblewrap] [KEY=VALUE ...]
 
 KEY=VALUE are settings of the provider, such as `namespace=rl` for one on Kubernetes. Pods are tried with promises of
-their own: they have a network interface, which a policy closes, and their disk is bounded by eviction, which is not
-tried since it would fill a node.
+their own: they have a network interface, which a policy closes but for the proxy's port, and their disk is bounded by
+eviction, which is not tried since it would fill a node.
 
-Exit code 0 when all are kept, 1 when one is broken, 78 when no sandbox could be started.
+Exit code 0 when none is broken, 1 when one is, 78 when no sandbox could be started. `open` is what could not be tried,
+or what the cluster would have to promise and does not.
 """
 
 import argparse
@@ -27,11 +28,12 @@ from agentic.errors import AgenticError
 from agentic.sandbox.base import ExecResult, Sandbox, SandboxImage, SandboxProvider, SandboxSpec
 from agentic.sandbox.errors import SandboxLostError
 from agentic.sandbox.images import base_image
-from agentic.sandbox.providers import make_provider, open_store
+from agentic.sandbox.providers import connect_cluster, make_provider, open_store
 from agentic.sandbox.settings import MIB, KubeSandbox, SandboxSettings
 
 RUN_ID = "probe"
-Outcome = tuple[bool, str]
+Outcome = tuple[bool | None, str]
+"""Kept, broken or, with None, open; and what was seen."""
 Check = Callable[[Sandbox], Awaitable[Outcome]]
 
 CONNECT = """
@@ -85,8 +87,13 @@ class Finding:
     """One promise, tried."""
 
     promise: str
-    is_kept: bool
+    is_kept: bool | None
+    """None: it was not tried, or is nobody's promise."""
     detail: str
+
+    @property
+    def word(self) -> str:
+        return {True: "kept", False: "BROKEN", None: "open"}[self.is_kept]
 
 
 def last_words(result: ExecResult) -> str:
@@ -207,6 +214,28 @@ async def bounds_memory_of_a_pod(sandbox: Sandbox) -> Outcome:
         return "more memory than its limit" in str(error), str(error)[-100:]
 
 
+async def bounds_processes_of_a_pod(sandbox: Sandbox) -> Outcome:
+    """No pod can say how many it may have: it is the kubelet's to bound them."""
+    try:
+        is_kept, detail = await bounds_processes(sandbox)
+    except SandboxLostError:
+        is_kept, detail = False, "only its memory bounds them"
+    return is_kept or None, detail if is_kept else f"{detail}: set podPidsLimit in the kubelets' configuration"
+
+
+def reaches_only_the_proxys_port(settings: KubeSandbox, port: int) -> Check:
+    async def check(sandbox: Sandbox) -> Outcome:
+        from agentic.sandbox.kube.probing import try_proxy_port
+
+        api = await connect_cluster(settings)
+        try:
+            return await try_proxy_port(api, settings, port, sandbox)
+        finally:
+            await api.close()
+
+    return check
+
+
 PROMISES = (
     Promise("no address of a network can be reached", has_no_network),
     Promise("no network interface but loopback", has_only_loopback),
@@ -237,7 +266,7 @@ PROMISES_OF_PODS = (
     Promise("system calls are filtered", is_filtered_by_seccomp),
     Promise("no device of the host can be reached", has_no_devices),
     Promise("what runs inside cannot end the sandbox", survives_its_own_violence),
-    Promise("processes are bounded", bounds_processes),
+    Promise("processes are bounded", bounds_processes_of_a_pod),
     Promise("memory is bounded", bounds_memory_of_a_pod),
     Promise("output is bounded", bounds_output),
     Promise("time is bounded, for all that a command started", bounds_time),
@@ -246,7 +275,12 @@ PROMISES_OF_PODS = (
 
 def promises_of(settings: SandboxSettings) -> tuple[Promise, ...]:
     """What sandboxes of these settings promise."""
-    return PROMISES_OF_PODS if isinstance(settings, KubeSandbox) else PROMISES
+    if not isinstance(settings, KubeSandbox):
+        return PROMISES
+    if settings.proxy_port is None:
+        return PROMISES_OF_PODS
+    text = "the proxy's port can be reached, and no other of its pod"
+    return (Promise(text, reaches_only_the_proxys_port(settings, settings.proxy_port)), *PROMISES_OF_PODS)
 
 
 async def probe(provider: SandboxProvider, image: SandboxImage, promises: Sequence[Promise]) -> list[Finding]:
@@ -255,12 +289,12 @@ async def probe(provider: SandboxProvider, image: SandboxImage, promises: Sequen
     for promise in promises:
         sandbox = await provider.acquire(SandboxSpec(RUN_ID, f"{os.getpid()}-{secrets.token_hex(4)}", image))
         try:
-            is_kept, detail = await promise.check(sandbox)
+            kept, detail = await promise.check(sandbox)
         except SandboxLostError as error:
-            is_kept, detail = False, str(error)
+            kept, detail = False, str(error)
         finally:
             await sandbox.release()
-        findings.append(Finding(promise.text, is_kept, detail))
+        findings.append(Finding(promise.text, kept, detail))
     return findings
 
 
@@ -305,8 +339,8 @@ async def main() -> int:
             return 78
     width = max(len(finding.promise) for finding in findings)
     for finding in findings:
-        sys.stdout.write(f"{'kept  ' if finding.is_kept else 'BROKEN'}  {finding.promise:{width}}  {finding.detail}\n")
-    return 0 if all(finding.is_kept for finding in findings) else 1
+        sys.stdout.write(f"{finding.word:6}  {finding.promise:{width}}  {finding.detail}\n")
+    return 1 if any(finding.is_kept is False for finding in findings) else 0
 
 
 if __name__ == "__main__":

@@ -249,7 +249,7 @@ def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonOb
     if settings.exec_server_image is not None:
         ingress.append(
             {
-                "from": [_peer(settings.exec_server_clients, run_id)],
+                "from": [{"podSelector": {"matchLabels": _of_run(settings.exec_server_clients, run_id)}}],
                 "ports": [{"protocol": "TCP", "port": settings.exec_server_port}],
             }
         )
@@ -257,7 +257,7 @@ def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonOb
     if settings.proxy_port is not None:
         egress.append(
             {
-                "to": [_peer(settings.proxy_selector, run_id)],
+                "to": [{"podSelector": {"matchLabels": proxy_labels(settings, run_id)}}],
                 "ports": [{"protocol": "TCP", "port": settings.proxy_port}],
             }
         )
@@ -271,12 +271,15 @@ def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonOb
     return {**head, "spec": spec}
 
 
-def _peer(labels: tuple[str, ...], run_id: str) -> JsonObject:
-    """Pods with these labels; those that the workflow names by their role are of this run alone."""
+def proxy_labels(settings: KubeSandbox, run_id: str) -> dict[str, str]:
+    """Of the pods that serve the proxy to the sandboxes of a run."""
+    return _of_run(settings.proxy_selector, run_id)
+
+
+def _of_run(labels: tuple[str, ...], run_id: str) -> dict[str, str]:
+    """Labels of pods; those that the workflow names by their role are of this run alone."""
     chosen = label_map(labels)
-    if ROLE_LABEL in chosen:
-        chosen[RUN_LABEL] = label_value(run_id)
-    return {"podSelector": {"matchLabels": chosen}}
+    return {**chosen, RUN_LABEL: label_value(run_id)} if ROLE_LABEL in chosen else chosen
 
 
 def prefetch_set(

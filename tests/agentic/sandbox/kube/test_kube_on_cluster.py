@@ -16,6 +16,7 @@ from agentic.cluster.credentials import Access, LoadedCredentials
 from agentic.cluster.resources import DAEMON_SETS, JOBS, NODES, PODS, name_of
 from agentic.sandbox.base import ImageReference, SandboxProvider
 from agentic.sandbox.errors import SandboxExhaustedError, SandboxLostError, SandboxStartError
+from agentic.sandbox.kube.probing import try_proxy_port
 from agentic.sandbox.kube.provider import KubeProvider
 from testbed.fake_nodes import NODE_SELECTOR, TOLERATION, fake_node
 
@@ -141,6 +142,28 @@ async def test_nodes_pull_images_ahead_and_one_that_is_nowhere_stops_none(spaces
 
 
 @pytest.mark.timeout(240)
+async def test_what_the_probe_promises_of_pods_is_kept_on_a_real_node(spaces: Spaces) -> None:
+    space = spaces.of("pod")
+    words = [sys.executable, "-m", "agentic.sandbox.probe", "--provider=pod", "proxy_port=8400", "memory_mb=96"]
+    settings = [f"base_image={BASE_IMAGE}", "request_memory_mb=16", f"namespace={space.namespace}"]
+    probing = await asyncio.create_subprocess_exec(
+        *words,
+        *settings,
+        cwd=ROOT,
+        env=os.environ | {"KUBECONFIG": str(space.account)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    told = (await probing.communicate())[0].decode()
+    assert probing.returncode == 0, told
+    rows = {line[8:].partition("  ")[0]: line for line in told.splitlines()}
+    proxy = rows.pop("the proxy's port can be reached, and no other of its pod")
+    assert proxy.startswith("kept")
+    assert proxy.endswith("port 8400 answers, port 8401 does not")
+    assert {line[:6].strip() for name, line in rows.items() if name != "processes are bounded"} == {"kept"}, told
+    assert rows["processes are bounded"][:6].strip() in ("kept", "open")
+
+
+@pytest.mark.timeout(240)
 async def test_a_sandbox_over_its_disk_is_evicted_and_that_is_its_own_doing(spaces: Spaces) -> None:
     async with cluster_rig("pod", spaces.of("pod"), scratch_mb=16) as rig:
         sandbox = await rig.provider.acquire(rig.spec("one"))
@@ -168,6 +191,19 @@ async def test_a_warm_sandbox_takes_another_image_in_place_on_a_real_node(spaces
         sandbox = await rig.provider.acquire(rig.spec("two"))
         assert (await sandbox.exec("echo hi")).text == "hi\n"
         assert (await first.exec("echo hi")).text == "hi\n"
+
+
+async def test_a_proxy_whose_port_no_policy_opens_is_found_by_the_probe(spaces: Spaces) -> None:
+    async with cluster_rig("pod", spaces.of("pod")) as rig:
+        sandbox = await rig.provider.acquire(rig.spec("one"))
+        asked = rig.settings.model_copy(update={"proxy_port": 8400})
+        api = rig.connect()
+        is_kept, detail = await try_proxy_port(api, asked, 8400, sandbox, patience_seconds=8)
+        await api.close()
+        assert is_kept is False
+        assert detail.startswith("port 8400 of a pod with the proxy's labels does not answer")
+        left = await rig.pods(f"agentic-rl/run={rig.run_id},agentic-rl/role=trainer")
+        assert all(pod["metadata"].get("deletionTimestamp") for pod in left)
 
 
 async def make_fake_nodes(rig: Rig, count: int) -> None:
