@@ -71,11 +71,71 @@ INVOKE = TaggedForm(
     has_line_breaks=False,
 )
 """MiniMax M2."""
-TAGGED_FORMS = {"<function=": XML, "<arg_key>": ARGUMENT_TAGS, "<minimax:tool_call>": INVOKE}
-"""What in a chat template tells each."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedForm:
+    """How calls are written whose names and JSON arguments stand between markers of their own."""
+
+    opening: str
+    """What begins a block of calls."""
+    closing: str
+    call_open: str
+    name_open: str
+    name_end: str
+    arguments_end: str
+    call_end: str
+    has_ids: bool
+    """Whether what stands for the name is `functions.NAME:NUMBER`."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Texts that are read."""
+        block = (self.opening, self.closing, self.call_open, self.call_end)
+        call = (self.name_open, self.name_end, self.arguments_end)
+        return tuple(text for text in (*block, *call) if text.startswith("<"))
+
+    def name_of(self, written: str) -> str:
+        """The name that is written; empty if there is none."""
+        name = written.strip()
+        return name.partition(":")[0].rpartition("functions.")[2] if self.has_ids else name
+
+
+KIMI = MarkedForm(
+    *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"),
+    *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_call_end|>"),
+    has_ids=True,
+)
+"""Kimi K2."""
+_BAR, _SPACE = "\uff5c", "\u2581"
+"""In DeepSeek's special tokens."""
+
+
+def _deepseek(words: str) -> str:
+    return f"<{_BAR}{words.replace(' ', _SPACE)}{_BAR}>"
+
+
+DEEPSEEK = MarkedForm(
+    *(_deepseek("tool calls begin"), _deepseek("tool calls end"), _deepseek("tool call begin")),
+    *(_deepseek("tool sep"), "\n```json\n", "\n```", _deepseek("tool call end")),
+    has_ids=False,
+)
+"""DeepSeek V3 and R1; what a call begins with, `function`, says nothing."""
+
+SIGNS: dict[tuple[str, ...], "AnyCallForm"] = {
+    ("<function=",): XML,
+    ("<arg_key>",): ARGUMENT_TAGS,
+    ("<minimax:tool_call>",): INVOKE,
+    (KIMI.opening, KIMI.name_end): KIMI,
+    (DEEPSEEK.name_open, "```json"): DEEPSEEK,
+}
+"""What in a chat template tells a form."""
 
 HERMES = CallForm("<tool_call>", "</tool_call>", ("arguments",))
 LLAMA = CallForm("<|python_tag|>", None, ("parameters", "arguments"))
+
+
+type AnyCallForm = CallForm | TaggedForm | MarkedForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +144,7 @@ class ReplyForm:
 
     thinking: Literal["never", "may", "opened"]
     """"may": a reply that begins with `<think>`; "opened": the prompt has written `<think>` already."""
-    calls: CallForm | TaggedForm = HERMES
+    calls: AnyCallForm = HERMES
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -100,10 +160,10 @@ def form_of(template: str, generation_prompt: str) -> ReplyForm:
     return ReplyForm("opened" if opens_thinking(generation_prompt) else "may", calls)
 
 
-def _call_form_of(template: str) -> CallForm | TaggedForm:
-    tagged = next((form for sign, form in TAGGED_FORMS.items() if sign in template), None)
-    if tagged is not None:
-        return tagged
+def _call_form_of(template: str) -> AnyCallForm:
+    told = next((form for signs, form in SIGNS.items() if all(sign in template for sign in signs)), None)
+    if told is not None:
+        return told
     is_llama = "<tool_call>" not in template and '"parameters": ' in template
     return LLAMA if is_llama else HERMES
 
@@ -113,9 +173,9 @@ def opens_thinking(prompt: str) -> bool:
     return prompt.rfind(THINK_START) > prompt.rfind(THINK_END)
 
 
-def call_constraint(form: CallForm | TaggedForm, tools: Sequence[Json], parallel: bool) -> Json | None:
+def call_constraint(form: AnyCallForm, tools: Sequence[Json], parallel: bool) -> Json | None:
     """What holds a reply to calls of these tools, None where engines have none; see CallSampling.constraint."""
-    if isinstance(form, TaggedForm):
+    if not isinstance(form, CallForm):
         return None
     functions = [tool["function"] for tool in tools]
     if form.closing is None:

@@ -13,7 +13,7 @@ from typing import Any
 from ..conversation import THINK_END, Json, Message, ToolCall, as_template_dicts
 from ..errors import InvalidRequest, RendererError
 from .base import HeldTurn, ReplyParser, WholeReplyParser
-from .forms import ARGUMENT_TAGS, HERMES, INVOKE, LLAMA, XML, ReplyForm, call_constraint, opens_thinking
+from .forms import ARGUMENT_TAGS, DEEPSEEK, HERMES, INVOKE, KIMI, LLAMA, XML, ReplyForm, call_constraint, opens_thinking
 from .jinja import ChatTemplate
 from .parsers import PlainTextParser, reply_parser, whole_reply
 from .tokens import TextTokenizer, TokenizerFiles
@@ -30,6 +30,8 @@ OWN_FORMS = {
     **dict.fromkeys(("nemotron-3", "nemotron-3-ultra", "nemotron-3.5"), ReplyForm("may", XML)),
     **dict.fromkeys(("glm-4.5", "glm-5", "glm-5.1", "glm-5.3"), ReplyForm("may", ARGUMENT_TAGS)),
     **dict.fromkeys(("laguna-xs.2", "laguna-m.1", "laguna-xs-2.1", "laguna-s-2.1"), ReplyForm("may", ARGUMENT_TAGS)),
+    **dict.fromkeys(("kimi-k2", "kimi-k2.5"), ReplyForm("may", KIMI)),
+    **dict.fromkeys(("deepseek-v3", "deepseek-r1"), ReplyForm("may", DEEPSEEK)),
     "minimax-m2": ReplyForm("may", INVOKE),
 }
 """Families whose replies our own reader knows."""

@@ -16,7 +16,8 @@ from enum import Enum, auto
 
 from ..conversation import THINK_END, CallArguments, CallStart, Json, ReasoningDelta, ReplyDelta, TextDelta
 from .calls import BlockReader, Called, CallPiece, CallReader
-from .forms import THINK_START, CallForm, ReplyForm, TaggedForm
+from .forms import THINK_START, AnyCallForm, CallForm, MarkedForm, ReplyForm, TaggedForm
+from .marked_calls import MarkedReader
 from .markers import split_at
 from .tagged_calls import TaggedReader
 
@@ -220,8 +221,14 @@ class ReplyReader:
         self._space = text[len(shown) :]
 
 
-def _block_reader(calls: CallForm | TaggedForm, tools: Sequence[Json]) -> BlockReader:
-    return CallReader(calls.argument_keys) if isinstance(calls, CallForm) else TaggedReader(calls, tools)
+def _block_reader(calls: AnyCallForm, tools: Sequence[Json]) -> BlockReader:
+    match calls:
+        case CallForm():
+            return CallReader(calls.argument_keys)
+        case TaggedForm():
+            return TaggedReader(calls, tools)
+        case MarkedForm():
+            return MarkedReader(calls)
 
 
 def merged(deltas: Iterable[ReplyDelta]) -> list[ReplyDelta]:

@@ -25,14 +25,33 @@ from agentic.proxy.conversation import (
     TextDelta,
     join_deltas,
 )
-from agentic.proxy.renderers.forms import ARGUMENT_TAGS, INVOKE, XML, ReplyForm, TaggedForm, form_of
+from agentic.proxy.renderers.forms import (
+    ARGUMENT_TAGS,
+    DEEPSEEK,
+    INVOKE,
+    KIMI,
+    XML,
+    MarkedForm,
+    ReplyForm,
+    TaggedForm,
+    form_of,
+)
 from agentic.proxy.renderers.library import OWN_FORMS, LibraryRenderer, LibraryTokenizer
 from agentic.proxy.renderers.parsers import reply_parser, whole_reply
 from agentic.proxy.renderers.tokens import TextTokenizer, TokenizerFiles
 
+DEEPSEEK_NAMES = [
+    *["begin▁of▁sentence", "end▁of▁sentence", "User", "Assistant"],
+    *["tool▁outputs▁begin", "tool▁outputs▁end", "tool▁output▁begin", "tool▁output▁end"],
+]
 SPECIAL = [
     *["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>", "<|begin_of_image|>", "/nothink"],
     *["[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"],
+    *["<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>", "[EOS]", "[BOS]"],
+    *["<|media_begin|>", "<|media_content|>", "<|media_end|>", "<|media_pad|>"],
+    *KIMI.markers,
+    *DEEPSEEK.markers,
+    *(DEEPSEEK.name_open.replace("tool\u2581sep", name) for name in DEEPSEEK_NAMES),
     *["〈|EOS|〉", "<assistant>", "</assistant>"],
     *["]~!b[", "]~b]", "[e~[", "<minimax:tool_call>", "</minimax:tool_call>"],
 ]
@@ -252,7 +271,91 @@ def test_families_whose_calls_are_json_stream_them_as_they_are_written(family: s
     assert [d.name for d in deltas if isinstance(d, CallStart)] == ["run"]
 
 
+MARKED = sorted(name for name, form in OWN_FORMS.items() if isinstance(form.calls, MarkedForm))
+
+
+def marked(family: str, calls: list[tuple[str, str]]) -> str:
+    """Calls as the family's template writes them."""
+    form = OWN_FORMS[family].calls
+    if form is KIMI:
+        parts = [f"<|tool_call_begin|>functions.{name}:{n}<|tool_call_argument_begin|>{own}<|tool_call_end|>"
+                 for n, (name, own) in enumerate(calls)]  # fmt: skip
+        return f"<|tool_calls_section_begin|>{''.join(parts)}<|tool_calls_section_end|>"
+    parts = [
+        f"{DEEPSEEK.call_open}function{DEEPSEEK.name_open}{name}\n```json\n{own}\n```{DEEPSEEK.call_end}"
+        for name, own in calls
+    ]
+    return DEEPSEEK.opening + "\n".join(parts) + DEEPSEEK.closing
+
+
+MARKED_PIECES = [
+    *[
+        "<think>",
+        "</think>",
+        "text",
+        "\n",
+        "{",
+        "}",
+        '{"cmd": "ls"}',
+        "run",
+        "functions.run:0",
+        "\n```json\n",
+        "\n```",
+        "x" * 257,
+    ],
+    *KIMI.markers,
+    *DEEPSEEK.markers,
+    *(marked(family, [("run", '{"cmd": "a"}'), ("stop", "{}")]) for family in ("kimi-k2", "deepseek-v3")),
+]
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.sampled_from(MARKED),
+    st.lists(st.sampled_from(MARKED_PIECES), max_size=14),
+    st.lists(st.integers(0, 900), max_size=30),
+)
+def test_a_stream_of_marked_calls_put_together_is_the_whole_reply(
+    family: str, pieces: list[str], cuts: list[int]
+) -> None:
+    renderer = renderer_of(family)
+    ids = renderer.encode("".join(pieces))
+    joined, whole = join_deltas(streamed(renderer, ids, cuts)), renderer.parse(ids, TOOLS)
+    assert (joined.content, joined.reasoning) == (whole.content, whole.reasoning)
+    assert [(c.name, c.arguments) for c in joined.tool_calls] == [(c.name, c.arguments) for c in whole.tool_calls]
+
+
+@pytest.mark.parametrize("family", MARKED)
+def test_marked_calls_come_as_they_are_sampled_and_as_the_library_reads_them(family: str) -> None:
+    renderer = renderer_of(family)
+    opening = renderer.render([Message("user", ".")], None)
+    opened = renderer.parse(renderer.encode("a</think>b"), None).reasoning == "a"
+    calls = [("run", '{"cmd": "ls ```"}'), ("stop", "{}")]
+    ids = renderer.encode(("" if opened else "<think>") + f"hm</think>look{marked(family, calls)}")
+    parser = renderer.stream_parser(TOOLS)
+    deltas = [delta for token in ids for delta in parser.feed([token])]
+    assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == "look"
+    pieces = [d.text for d in deltas if isinstance(d, CallArguments) and d.index == 0]
+    assert len(pieces) >= len('{"cmd": "ls"}')
+    whole = join_deltas([*deltas, *parser.finish()])
+    assert [(call.name, call.arguments) for call in whole.tool_calls] == calls
+    theirs = library_of(family).parse_response(ids, tools=TOOLS, prompt_ids=opening)
+    assert [(call.name, json.dumps(call.arguments)) for call in theirs.tool_calls] == calls
+    assert (theirs.content, theirs.reasoning_content) == (whole.content, whole.reasoning)
+
+
+@pytest.mark.parametrize("family", MARKED)
+def test_marked_arguments_that_are_no_object_are_text_and_open_ones_stay_open(family: str) -> None:
+    renderer = renderer_of(family)
+    no_call = marked(family, [("run", "ls")])
+    assert renderer.parse(renderer.encode(f"<think></think>{no_call}"), TOOLS).content == no_call
+    cut = marked(family, [("run", '{"cmd": "l')]).rpartition('"l')[0] + '"l'
+    message = renderer.parse(renderer.encode(f"<think></think>{cut}"), TOOLS)
+    assert [(call.name, call.arguments) for call in message.tool_calls] == [("run", '{"cmd": "l')]
+
+
 TEMPLATES = {
+    "deepseekv3": DEEPSEEK,
     **dict.fromkeys(("qwen3_5_think", "qwen3_6", "qwen3_8", "nemotron_3_nano", "nemotron_3_ultra"), XML),
     "glm4moe": ARGUMENT_TAGS,
 }
@@ -264,7 +367,8 @@ def test_a_template_tells_its_form_of_calls(name: str) -> None:
     form = form_of(path.read_text("utf-8"), "<|im_start|>assistant\n")
     assert form.calls is TEMPLATES[name]
     tokenizer = shown_tokenizer().tokenizer
-    (family, *_) = [own for own in FAMILIES if OWN_FORMS[own].calls is form.calls]
-    ids = tokenizer.encode_template(written(family, [("run", {"cmd": "ls"})]))
+    (family, *_) = [own for own in sorted(OWN_FORMS) if OWN_FORMS[own].calls is form.calls]
+    text = marked(family, [("run", '{"cmd": "ls"}')]) if family in MARKED else written(family, [("run", {"cmd": "ls"})])
+    ids = tokenizer.encode_template(text)
     read = whole_reply(reply_parser(tokenizer, ReplyForm("never", form.calls), TOOLS, ()), ids)
     assert [(call.name, call.arguments) for call in read.tool_calls] == [("run", '{"cmd": "ls"}')]

@@ -1,0 +1,105 @@
+"""Reads tool calls whose name and whose JSON arguments stand between markers of their own, while they are sampled.
+
+As in `calls`, arguments are given out as they are written, good JSON or not, once they have begun with a brace; what
+was no call by then is none. Work for each piece is linear in the piece.
+"""
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+from .calls import LONGEST_NAME, Called, CallPiece
+from .forms import MarkedForm
+from .markers import split_at
+
+
+class Place(Enum):
+    """What is expected next in the block."""
+
+    BEFORE_CALL = auto()
+    NAME = auto()
+    BEFORE_ARGUMENTS = auto()
+    ARGUMENTS = auto()
+
+
+class MarkedReader:
+    """The calls of one block: feed it the text between the block's markers."""
+
+    def __init__(self, form: MarkedForm) -> None:
+        self._form = form
+        self._rest = ""
+        self._name = ""
+        self._place = Place.BEFORE_CALL
+        self._is_call = False
+        self._out: list[CallPiece] = []
+        self._steps: dict[Place, Callable[[], bool]] = {
+            Place.BEFORE_CALL: self._seek_call,
+            Place.NAME: self._take_name,
+            Place.BEFORE_ARGUMENTS: self._begin_arguments,
+            Place.ARGUMENTS: self._take_arguments,
+        }
+
+    @property
+    def is_call(self) -> bool:
+        """Whether any call was one for certain."""
+        return self._is_call
+
+    @property
+    def is_closed(self) -> bool:
+        """Never: a block is closed by its marker."""
+        return False
+
+    @property
+    def left(self) -> str:
+        """Nothing."""
+        return ""
+
+    def feed(self, text: str) -> list[CallPiece]:
+        """What is certain after this text too."""
+        self._rest += text
+        while self._steps[self._place]():
+            pass
+        return self._given()
+
+    def finish(self, is_closed: bool) -> list[CallPiece]:
+        """What may have been the beginning of a marker."""
+        if self._place is Place.ARGUMENTS and self._rest:
+            self._out.append(self._rest)
+        return self._given()
+
+    def _given(self) -> list[CallPiece]:
+        out, self._out = self._out, []
+        return out
+
+    def _seek_call(self) -> bool:
+        _, found, self._rest = split_at(self._rest, (self._form.name_open,), is_end=False)
+        return found is not None and self._go(Place.NAME)
+
+    def _take_name(self) -> bool:
+        written, found, rest = split_at(self._rest, (self._form.name_end,), is_end=False)
+        if len(written) > LONGEST_NAME:
+            self._rest = self._rest[len(written) :] if found is None else found + rest
+            return self._go(Place.BEFORE_CALL)
+        if found is None:
+            return False
+        self._rest, self._name = rest, self._form.name_of(written)
+        return self._go(Place.BEFORE_ARGUMENTS if self._name else Place.BEFORE_CALL)
+
+    def _begin_arguments(self) -> bool:
+        self._rest = self._rest.lstrip()
+        if not self._rest:
+            return False
+        if not self._rest.startswith("{"):
+            return self._go(Place.BEFORE_CALL)
+        self._is_call = True
+        self._out.append(Called(self._name))
+        return self._go(Place.ARGUMENTS)
+
+    def _take_arguments(self) -> bool:
+        text, found, self._rest = split_at(self._rest, (self._form.arguments_end,), is_end=False)
+        if text:
+            self._out.append(text)
+        return found is not None and self._go(Place.BEFORE_CALL)
+
+    def _go(self, place: Place) -> bool:
+        self._place = place
+        return True
