@@ -122,11 +122,11 @@ async def run_by_hand(order: ByHand, build_image: BuildImage, say: Say) -> Repor
     if not (order.task / "task.toml").is_file():
         raise RolloutConfigError(f"{order.task} is no task: it has no task.toml (see docs/tasks.md)")
     say(f"task {order.task.name}, agent {order.settings.agent.kind}, sandbox {order.sandbox.provider}")
-    began = time.monotonic()
-    await build_image(order.task, order.images, order.sandbox)
-    say(f"image ready after {time.monotonic() - began:.1f} s")
     with tempfile.TemporaryDirectory(prefix="agentic-by-hand-") as scratch:
         renderer, engine = await asyncio.to_thread(_model, order, Path(scratch))
+        began = time.monotonic()
+        await build_image(order.task, order.images, order.sandbox)
+        say(f"image ready after {time.monotonic() - began:.1f} s")
         async with _serving(order, engine, renderer) as (proxy, runner):
             trials = _Told(runner, proxy, say)
             result = await run_rollout(_request(order), order.settings, _ToldProxy(proxy, say), trials)
