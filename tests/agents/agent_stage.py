@@ -69,7 +69,9 @@ async def play(
     serving = proxy_settings(settings, SANDBOX, str(folder))
     prepare_folder(serving.unix_socket)
     server = ProxyServer(serving, witness, renderer)
+    import time; began = time.monotonic()
     await build(folder)
+    build_seconds = time.monotonic() - began
     trials = sandboxed_runner("agents", folder / "images", SANDBOX, concurrency=1)
     await server.start()
     try:
@@ -77,6 +79,7 @@ async def play(
     finally:
         await server.stop()
         await trials.close()
+    import sys; sys.stderr.write(f"{result.trial} {result.seconds} {build_seconds}\n")
     prompts = [renderer.decode(ids) for ids in witness.prompts]
     played = Played(result, prompts, branches(witness.prompts, witness.sampled), folder / "trials" / "rollout-1")
     assert (result.verdict.outcome, result.reward) == (Outcome.SOLVED, 1.0), str(played)

@@ -59,7 +59,7 @@ class PrebakedOpenHands(PrebakedAgent, OpenHandsSDK):  # type: ignore[misc]
         super().__init__(
             *args,
             model_name=f"openai/{MODEL}",
-            model_api_format="openai-chat-completions",
+            model_api_format="openai_chat_completions",
             max_turns=max_turns,
             max_iterations=max_turns,
             **_without_name(kwargs),
@@ -114,7 +114,7 @@ class PrebakedOpenCode(PrebakedAgent, OpenCode):  # type: ignore[misc]
         super().__init__(
             *args,
             model_name=f"{MODEL}/{MODEL}",
-            model_api_format="openai-chat-completions",
+            model_api_format="openai_chat_completions",
             opencode_config={"provider": {MODEL: provider}},
             max_tokens=max_tokens,
             **_without_name(kwargs),

@@ -16,6 +16,7 @@ import contextlib
 import json
 import shlex
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, override
 from urllib.parse import urlsplit, urlunsplit
@@ -74,6 +75,7 @@ class PrebakedAgent(BaseInstalledAgent):  # type: ignore[misc]
         self.max_turns = max_turns
         self.max_tokens = max_tokens
         self._endpoint: ChatEndpoint | None = None
+        self._web_tools_noop_reported = True  # an error line a trial, for what a sandbox without network cannot have
 
     def connect(self, endpoint: ChatEndpoint) -> None:
         """Use this endpoint; called once, before the trial runs. Harbor takes both from here each time it needs them,
@@ -81,6 +83,12 @@ class PrebakedAgent(BaseInstalledAgent):  # type: ignore[misc]
         self._endpoint = endpoint
         self._extra_env[self.key_variable] = endpoint.api_key
         self._base_url = self._api_url(endpoint.base_url)
+
+    @property
+    @override
+    def model_connection(self) -> Any:
+        """Without a host that Harbor would have the sandbox's network opened for: the way to the session is let in."""
+        return replace(super().model_connection, resolved_base_url=None, inferred_base_url=None)
 
     @property
     def path(self) -> str | None:

@@ -51,6 +51,7 @@ class ConnectedTerminus2(Terminus2):  # type: ignore[misc]
         named = {name: getattr(self, name) for name in ("session_id", "context_id")}
         client = {"api_base": endpoint.base_url, "llm_kwargs": {"api_key": endpoint.api_key}}
         super().__init__(*self._arguments, **self._options, **client)
+        self._web_tools_noop_reported = True  # an error line a trial, for what a sandbox without network cannot have
         for name, value in named.items():  # the trial's own, given after construction
             setattr(self, name, value)
         self._is_connected = True
