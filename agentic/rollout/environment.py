@@ -7,6 +7,7 @@ commands a trial, unless they are mounted from the host. None of our agents writ
 mounted saves those commands, about 20 of a trial's 100 ms of CPU.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -14,9 +15,11 @@ from typing import Any, override
 
 from harbor.environments.base import ExecResult
 
-from agentic.rollout.grading.history import forget_later_history
+from agentic.rollout.grading.history import REPOSITORY_DEPTH, forget_later_history
 from agentic.sandbox import base
+from agentic.sandbox.base import SandboxImage
 from agentic.sandbox.harbor_environment import SandboxEnvironment, make_sandbox_id
+from agentic.sandbox.rootfs import Rootfs
 from agentic.tasks.grading_policy import read_policy
 
 _UNUSED_FOLDERS = frozenset({PurePosixPath("/logs/agent"), PurePosixPath("/logs/artifacts")})
@@ -28,7 +31,10 @@ class FreshlyGradedEnvironment(SandboxEnvironment):
     @override
     async def start(self, force_build: bool) -> None:
         await super().start(force_build)
-        await forget_later_history(self, read_policy(self.environment_dir.parent).folder)
+        folder = read_policy(self.environment_dir.parent).folder
+        spec = self._running().spec
+        if may_hold_repository(spec.image, folder or spec.workdir):
+            await forget_later_history(self, folder)
 
     async def run(
         self, command: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float | None = None
@@ -58,3 +64,27 @@ class LoglessEnvironment(FreshlyGradedEnvironment):
     @override
     async def ensure_dirs(self, dirs: Sequence[Any], *, chmod: bool = True) -> ExecResult | None:
         return None
+
+
+def may_hold_repository(image: SandboxImage, folder: str | None) -> bool:
+    """Whether a look into the sandbox is needed: not where this machine has the image's layers, and none has a `.git` so
+    near to the top of the folder as history is looked for."""
+    if not isinstance(image, Rootfs):
+        return True
+    inside = (folder or image.config.workdir).strip("/")
+    return any(_holds_repository(layer / inside, REPOSITORY_DEPTH) for layer in image.layers)
+
+
+def _holds_repository(folder: Path, depth: int) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except PermissionError:
+        return True
+    if ".git" in names:
+        return True
+    return depth > 1 and any(
+        _holds_repository(folder / name, depth - 1) for name, is_folder in names.items() if is_folder
+    )

@@ -7,6 +7,7 @@ that stands for `/`. Everything else (Harbor's calls, files, commands, their end
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -60,11 +61,11 @@ class ProcessEnvironment(BaseEnvironment):
 
     async def start(self, force_build: bool) -> None:
         await asyncio.sleep(self._start_seconds)
-        self._make_root()
-
-    def _make_root(self) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="process-environment-"))
         self.live.add(self.session_id)
+        self._fill_root()
+
+    def _fill_root(self) -> None:
         shutil.copytree(self.environment_dir, self._root / "testbed")
         for folder in ("logs/verifier", "logs/agent", "logs/artifacts", "tests"):
             (self._root / folder).mkdir(parents=True)
@@ -119,7 +120,7 @@ class ProcessEnvironment(BaseEnvironment):
     async def run(
         self, command: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float | None = None
     ) -> SandboxResult:
-        words = list(command)
+        words = [re.sub("/(?=logs|tests)", f"{self._root}/", word) for word in command]
         if self._lose_at_command is not None and self._lose_at_command in words[2] and self._is_to_be_lost():
             raise SandboxGone(f"lost at {words[2]!r}")
         process = await asyncio.create_subprocess_exec(
@@ -134,8 +135,9 @@ class ProcessEnvironment(BaseEnvironment):
 
     async def renew(self) -> None:
         await self.end_commands()
-        shutil.rmtree(self._root, ignore_errors=True)
-        self._make_root()
+        for path in self._root.iterdir():
+            shutil.rmtree(path)
+        self._fill_root()
 
     async def end_commands(self) -> None:
         for leader in self._leaders:

@@ -90,14 +90,13 @@ def removed_paths(changes: Iterable[Change], untouched: Listing) -> list[str]:
     return sorted(found)
 
 
-def pack(changes: Sequence[Change], untouched: Listing) -> bytes:
-    """The new contents as a tar stream, links last; owners as before, or those of the nearest folder."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, errors="surrogateescape") as archive:
-        new = [(change.path, change.new) for change in changes if change.new is not None]
-        for path, node in sorted(new, key=lambda item: item[1].kind is Kind.LINK):
-            archive.addfile(_member(path, node, untouched.entries), io.BytesIO(node.content))
-    return buffer.getvalue()
+def add_changes(archive: tarfile.TarFile, changes: Sequence[Change], untouched: Listing, prefix: str) -> None:
+    """The new contents as members of a tar stream, links last; owners as before, or those of the nearest folder."""
+    new = [(change.path, change.new) for change in changes if change.new is not None]
+    for path, node in sorted(new, key=lambda item: item[1].kind is Kind.LINK):
+        member = _member(path, node, untouched.entries)
+        member.name = prefix + path
+        archive.addfile(member, io.BytesIO(node.content))
 
 
 def _member(path: str, node: Node, entries: Mapping[str, Entry]) -> tarfile.TarInfo:

@@ -3,15 +3,14 @@
 Owned here: the script that runs inside, and reading what it answers. In the agent's sandbox it sends the contents of
 what was changed since the sandbox began, by the kernel's change time, which nobody inside can set back; whether
 something really differs is decided outside, byte by byte. In the fresh sandbox it sends the contents of given paths.
-What is sent is a list and a tar archive, compressed, in pieces that fit a command's output; nothing is written inside,
-so that a full disk stops nothing.
+What is sent is a list and a tar archive, in pieces that fit a command's output; nothing is written inside, so that a
+full disk stops nothing.
 
 Never believes what it reads (see `tree.py`). `.git` and caches that programs make by themselves are left out.
 """
 
 import io
 import tarfile
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -39,31 +38,34 @@ LISTING_SECONDS = 120.0
 """How long one answer may take; a repository of 50,000 files takes one second."""
 
 LISTING_BYTES = 64 * 1024 * 1024
-"""What a list of entries may take, uncompressed, besides the contents."""
+"""What a list of entries and an archive's padding may take besides the contents."""
 
 _PRUNED = r"-xdev -name .git -printf '.\0' -prune -o \( @ \) -prune -o".replace(
     "@", " -o ".join(f"-name '{name}'" for name in LEFT_OUT)
 )
 SCRIPT = r"""
-folder=$1 offset=$2 piece=$3 largest=$4 since=0
+folder=$1 offset=$2 piece=$3 largest=$4 what=$5 since=0
 [ -z "$folder" ] || cd "$folder" || exit 3
-if [ "$5" = recent ] && [ -r /proc/stat ]; then
+if [ "$what" = recent ] && read -r line < /proc/1/stat; then
   boot=0
-  while read -r key value rest; do [ "$key" = btime ] && boot=$value; done < /proc/stat
-  line=$(cat /proc/1/stat)
+  while read -r key value rest; do [ "$key" = btime ] && boot=$value && break; done < /proc/stat
   set -f; set -- ${line##*) }; set +f
   since=$((boot + ${20} / 100 - 2))
-  select() { find . @SELECTED@ \( -type f -size "-${largest}c" -o -type l \) -newerct "@$since" -printf '%P\0'; }
-else
-  select() { cat; }
 fi
-{
+archive() {
+  tar -cf - --no-recursion --hard-dereference --ignore-failed-read --null --verbatim-files-from -T - 2> /dev/null
+}
+send() {
   pwd -P
   find . @PRUNED@ \( \( -newerct "@$since" -printf + \) , -printf '%y %m %U %G %s %P\0' \)
   printf '\0'
-  select |
-    tar -cf - --no-recursion --hard-dereference --ignore-failed-read --null --verbatim-files-from -T - 2> /dev/null
-} | gzip -1 | tail -c "+$offset" | head -c "$piece"
+  case $what in
+    recent)
+      find . @SELECTED@ \( -type f -size "-${largest}c" -o -type l \) -newerct "@$since" -printf '%P\0' | archive ;;
+    chosen) archive ;;
+  esac
+}
+if [ "$offset" = 1 ]; then send | head -c "$piece"; else send | tail -c "+$offset" | head -c "$piece"; fi
 """.replace("@PRUNED@", _PRUNED).replace("@SELECTED@", _PRUNED.replace("-printf '.\\0'", ""))
 REPOSITORY = b"."
 """The line that stands for each `.git`."""
@@ -87,22 +89,20 @@ async def list_recent(sandbox: Runs, folder: str, limits: Limits) -> Listing:
 
 async def list_chosen(sandbox: Runs, folder: str, paths: Iterable[str], limits: Limits) -> Listing:
     """The untouched folder, with the contents of these paths. Raises GradingSetupError when the image cannot answer."""
+    stdin = b"".join(path.encode(errors="surrogateescape") + b"\0" for path in paths)
     try:
-        return await _ask(
-            sandbox, folder, "chosen", b"".join(path.encode(errors="surrogateescape") + b"\0" for path in paths), limits
-        )
+        return await _ask(sandbox, folder, "chosen" if stdin else "names", stdin, limits)
     except ChangesRefusedError as error:
         raise GradingSetupError(
-            f"the task's image cannot tell what is in its working folder ({error}): it needs a WORKDIR, GNU find, tar "
-            "and gzip; or say metadata.grading.mode and reason in task.toml"
+            f"the task's image cannot tell what is in its working folder ({error}): it needs a WORKDIR, GNU find "
+            "and tar; or say metadata.grading.mode and reason in task.toml"
         ) from error
 
 
 async def _ask(sandbox: Runs, folder: str, what: str, stdin: bytes, limits: Limits) -> Listing:
-    reader = _Reader(limits.total_bytes + LISTING_BYTES)
-    offset = 1
+    data = bytearray()
     while True:
-        words = (folder, str(offset), str(PIECE_BYTES), str(limits.file_bytes), what)
+        words = (folder, str(len(data) + 1), str(PIECE_BYTES), str(limits.file_bytes), what)
         result = await sandbox.run(
             ("/bin/sh", "-c", SCRIPT, "sh", *words), stdin=stdin, timeout_seconds=LISTING_SECONDS
         )
@@ -113,38 +113,24 @@ async def _ask(sandbox: Runs, folder: str, what: str, stdin: bytes, limits: Limi
         if result.timed_out or result.exit_code != 0:
             reason = f"exit code {result.exit_code}: {result.error_text.strip()[-200:]}"
             raise ChangesRefusedError(f"its working folder could not be read ({reason})")
-        reader.feed(result.stdout)
+        data += result.stdout
+        if len(data) > limits.total_bytes + LISTING_BYTES:
+            raise ChangesRefusedError(f"more than {limits.total_bytes + LISTING_BYTES} bytes came out")
         if len(result.stdout) < PIECE_BYTES:
-            return reader.listing(limits)
-        offset += PIECE_BYTES
+            return read_listing(bytes(data), limits)
 
 
-class _Reader:
-    """Unpacks an answer within bounds."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._unpacker = zlib.decompressobj(wbits=31)
-        self._data = bytearray()
-
-    def feed(self, piece: bytes) -> None:
-        try:
-            self._data += self._unpacker.decompress(piece, self._limit_bytes - len(self._data) + 1)
-        except zlib.error as error:
-            raise ChangesRefusedError(f"its working folder's list is damaged: {error}") from error
-        if len(self._data) > self._limit_bytes:
-            raise ChangesRefusedError(f"more than {self._limit_bytes} bytes came out of its working folder")
-
-    def listing(self, limits: Limits) -> Listing:
-        head, found, archive = bytes(self._data).partition(b"\0\0")
-        folder, newline, rows = head.partition(b"\n")
-        if not found or not newline:
-            raise ChangesRefusedError("its working folder's list is not whole")
-        lines = [row for row in rows.split(b"\0") if row]
-        entries = dict(_entry(row) for row in lines if row != REPOSITORY)
-        nodes = dict(_nodes(archive, limits)) if archive else {}
-        known = {path: entry for path, entry in entries.items() if entry is not None}
-        return Listing(folder.decode(errors="surrogateescape"), known, nodes, has_repository=REPOSITORY in lines)
+def read_listing(data: bytes, limits: Limits) -> Listing:
+    """A listing from what the script sent. Raises ChangesRefusedError for what it cannot have sent."""
+    head, found, archive = data.partition(b"\0\0")
+    folder, newline, rows = head.partition(b"\n")
+    if not found or not newline:
+        raise ChangesRefusedError("its working folder's list is not whole")
+    lines = [row for row in rows.split(b"\0") if row]
+    entries = dict(_entry(row) for row in lines if row != REPOSITORY)
+    nodes = dict(_nodes(archive, limits)) if archive else {}
+    known = {path: entry for path, entry in entries.items() if entry is not None}
+    return Listing(folder.decode(errors="surrogateescape"), known, nodes, has_repository=REPOSITORY in lines)
 
 
 def _entry(row: bytes) -> tuple[str, Entry | None]:

@@ -9,6 +9,9 @@ is gone from the disk, not merely unnamed. A repository that git cannot repair i
 from agentic.rollout.errors import GradingSetupError
 from agentic.rollout.grading.collecting import Runs
 
+REPOSITORY_DEPTH = 3
+"""How deep below the working folder a `.git` is looked for, itself included."""
+
 CLEAN_SECONDS = 300.0
 """Packing a repository of half a million objects anew takes about ten seconds."""
 
@@ -28,7 +31,7 @@ clean() {
   rm -f "$1"/objects/info/alternates
   git prune --expire=now
 }
-for place in $(find . -xdev -maxdepth 3 -name .git -type d -prune 2> /dev/null); do
+for place in $(find . -xdev -maxdepth "$2" -name .git -type d -prune 2> /dev/null); do
   export GIT_DIR="$PWD/${place#./}" GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
   export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
   clean "$GIT_DIR" || { echo "$place: removed whole" >&2; rm -rf "$GIT_DIR"; }
@@ -38,7 +41,9 @@ done
 
 async def forget_later_history(sandbox: Runs, folder: str) -> None:
     """See the module. Costs one look when there is no repository. Raises GradingSetupError when it cannot be done."""
-    result = await sandbox.run(("/bin/sh", "-c", SCRIPT, "sh", folder), timeout_seconds=CLEAN_SECONDS)
+    result = await sandbox.run(
+        ("/bin/sh", "-c", SCRIPT, "sh", folder, str(REPOSITORY_DEPTH)), timeout_seconds=CLEAN_SECONDS
+    )
     if result.exit_code != 0:
         raise GradingSetupError(
             f"later history cannot be removed from {folder or 'the working folder'} (exit code {result.exit_code}): "

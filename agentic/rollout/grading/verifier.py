@@ -15,10 +15,10 @@ here (`report.py`) is apart from what the tests report.
 """
 
 import asyncio
-import stat
 import time
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, Protocol, override, runtime_checkable
 
 from harbor.models.task.verifier_mode import VerifierEnvironmentMode, resolve_task_verifier_mode
@@ -35,7 +35,8 @@ from harbor.verifier.verifier import (
 )
 
 from agentic.rollout.errors import ChangesRefusedError, GradingSetupError
-from agentic.rollout.grading.changes import Change, compare, gone_paths, needed_paths, pack, removed_paths
+from agentic.rollout.grading.bringing import bring
+from agentic.rollout.grading.changes import Change, compare, gone_paths, needed_paths
 from agentic.rollout.grading.collecting import Runs, list_chosen, list_recent
 from agentic.rollout.grading.history import forget_later_history
 from agentic.rollout.grading.patch import make_patch
@@ -54,18 +55,14 @@ from agentic.tasks.grading_policy import GradingPolicy, read_policy
 LOG_BYTES = 64 * 1024
 """What is kept of the tests' output: enough for the failures at its end."""
 
-WORDS_BYTES = 64 * 1024
-"""Of paths in one command: the kernel takes 2 MiB."""
-
 SPARE_SECONDS = 15.0
 SPARE_SHARE = 0.2
 """What of the time for grading is left for everything but the tests: the lesser of the two."""
 
-_EXECUTABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
+NOWHERE = Listing("/", {})
+"""The working folder where no changes are brought."""
+
 _NO_REWARD = (RewardFileNotFoundError, RewardFileEmptyError, VerifierOutputParseError)
-_PREPARE = "rm -rf -- {tests} {verifier} && mkdir -p {folders} && chmod 777 {folders}"
-_REMOVE = 'cd "$0" && rm -rf -- "$@"'
-_APPLY = _REMOVE + " && tar -xpmf - --numeric-owner"
 _RUN = """\
 ({script}) > {log} 2>&1
 tail -c {log_bytes} {log} >&2
@@ -100,14 +97,14 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
     async def verify(self) -> VerifierResult:
         """Raises GradingSetupError when the environment or the task cannot be graded so."""
         policy = await asyncio.to_thread(read_policy, self.task.paths.task_dir)
-        if resolve_task_verifier_mode(self.task.config) is VerifierEnvironmentMode.SEPARATE:
-            return await self._judge_here(GradingReport(mode="separate"))
         environment = self._environment()
         await environment.end_commands()
-        if self.step_name is not None:
+        if self.step_name is not None or self._skip_tests_upload:
             return await super().verify()
+        if resolve_task_verifier_mode(self.task.config) is VerifierEnvironmentMode.SEPARATE:
+            return await self._judge(environment, NOWHERE, [], GradingReport(mode="separate"))
         if policy.mode == "in-place":
-            return await self._judge_here(GradingReport(mode="in-place", reason=policy.reason))
+            return await self._judge(environment, NOWHERE, [], GradingReport(mode="in-place", reason=policy.reason))
         return await self._judge_fresh(environment, policy)
 
     def _environment(self) -> GradedEnvironment:
@@ -119,12 +116,6 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
                 "agentic.rollout.environment:LoglessEnvironment"
             )
         return environment
-
-    async def _judge_here(self, report: GradingReport) -> VerifierResult:
-        if self._skip_tests_upload:
-            return await super().verify()
-        await self._as_root(self._prepare_command())
-        return await self._judge(report)
 
     async def _judge_fresh(self, environment: GradedEnvironment, policy: GradingPolicy) -> VerifierResult:
         limits = Limits()
@@ -168,13 +159,11 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
                 "patch_lines": patch.changed_lines,
             }
         )
-        await self._apply(environment, untouched, kept)
         try:
-            return await self._judge(report)
+            return await self._judge(environment, untouched, kept, report)
         except _NO_REWARD as error:
             await environment.renew()
-            await self._apply(environment, untouched, [])
-            await self._judge(report)  # Raises when the task is at fault.
+            await self._judge(environment, untouched, [], report)  # Raises when the task is at fault.
             reason = f"with the agent's changes the tests wrote no reward, and without them they do: {error}"
             return self._result(report.model_copy(update={"reason": reason}), {"reward": 0.0})
 
@@ -194,29 +183,12 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
             await forget_later_history(environment, policy.folder)
         return untouched
 
-    async def _apply(self, environment: GradedEnvironment, untouched: Listing, changes: Sequence[Change]) -> None:
-        """What cannot be applied raises SandboxTransferError: only plain paths are left."""
-        await self._as_root(self._prepare_command())
-        removed = removed_paths(changes, untouched)
-        for words in _portions(removed):
-            await _run(environment, _REMOVE, untouched.folder, words, b"")
-        if any(change.new is not None for change in changes):
-            await _run(environment, _APPLY, untouched.folder, (), pack(changes, untouched))
-
-    def _prepare_command(self) -> str:
+    async def _judge(
+        self, environment: Runs, untouched: Listing, changes: Sequence[Change], report: GradingReport
+    ) -> VerifierResult:
+        """Bring changes and tests, run the tests, read the reward."""
         paths = self._paths
-        folders = f"{paths.agent_dir} {paths.verifier_dir} {paths.artifacts_dir}"
-        return _PREPARE.format(tests=paths.tests_dir, verifier=paths.verifier_dir, folders=folders)
-
-    async def _as_root(self, command: str) -> None:
-        result = await self.environment.exec(command=command, user="root")
-        if result.return_code != 0:
-            raise SandboxTransferError(f"cannot prepare grading: {result.stderr or result.stdout}")
-
-    async def _judge(self, report: GradingReport) -> VerifierResult:
-        """Bring the tests, run them, read the reward."""
-        paths = self._paths
-        script = await self._upload_tests()
+        script = await self._bring(environment, untouched, changes)
         log = f"{paths.verifier_dir}/{self.trial_paths.test_stdout_path.name}"
         rewards = f"{paths.reward_json_path} {paths.reward_text_path}"
         command = _RUN.format(script=script, log=log, log_bytes=LOG_BYTES, rewards=rewards)
@@ -233,17 +205,17 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
 
     def _tests_limit_seconds(self) -> int:
         left = self._ends - time.monotonic()
-        return max(1, round(min(left, self.task.config.verifier.timeout_sec)))
+        allowed: float = self.task.config.verifier.timeout_sec
+        return max(1, round(min(left, allowed)))
 
-    async def _upload_tests(self) -> str:
+    async def _bring(self, environment: Runs, untouched: Listing, changes: Sequence[Change]) -> str:
+        """The script to run, once it and everything that it needs is there."""
         (folder,), _, script = self._resolve_tests()
         self.task.file_filter.require_included(script)
         with selected_directory(self.task.file_filter.select(folder)) as source:
-            await self.environment.upload_dir(source_dir=source, target_dir=str(self._paths.tests_dir))
+            await bring(environment, Path(source), self._paths, untouched, changes)
         place = self._paths.tests_dir / script.relative_to(folder).as_posix()
         inside: str = quote_shell_arg(str(place), self.environment.os)
-        if script.stat().st_mode & _EXECUTABLE != _EXECUTABLE:  # Copies keep the mode.
-            await self._as_root(f"chmod +x {inside}")
         return inside
 
     def _env(self) -> dict[str, str] | None:
@@ -268,23 +240,3 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
 
 def _names(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(path.encode(errors="surrogateescape").decode(errors="replace") for path in islice(paths, NAMED_PATHS))
-
-
-def _portions(paths: Sequence[str]) -> list[tuple[str, ...]]:
-    """As many at a time as one command takes."""
-    portions: list[tuple[str, ...]] = []
-    portion: list[str] = []
-    size = 0
-    for path in paths:
-        if portion and size + len(path) * 2 > WORDS_BYTES:
-            portions.append(tuple(portion))
-            portion, size = [], 0
-        portion.append(path)
-        size += len(path) * 2
-    return [*portions, tuple(portion)] if portion else portions
-
-
-async def _run(environment: GradedEnvironment, script: str, folder: str, words: Sequence[str], stdin: bytes) -> None:
-    result = await environment.run(("/bin/sh", "-c", script, folder, *words), stdin=stdin)
-    if result.exit_code != 0:
-        raise SandboxTransferError(f"an agent's changes could not be applied: {result.error_text.strip()[-200:]}")
