@@ -53,6 +53,10 @@ class ProxySettings(BaseModel):
     owner_wait_seconds: float = Field(5.0, ge=0)
     """With several processes: how long a request waits for the process that owns its session while that is restarted,
     before it is answered 503 with Retry-After."""
+    own_port: int | None = Field(None, ge=0, le=65535)
+    """With several processes: a port of the first one's own, and the next numbers for the others; agents are told the
+    port of the process that owns their session, so that their calls need not be passed on. 0 picks free ones; None:
+    agents are told `port`, at which every session is reached either way."""
     tracing: bool = False
     """Make an OpenTelemetry span of each call; needs `opentelemetry-api`, and an SDK to see them. The W3C trace headers
     of agents' requests are passed on to the engine either way."""

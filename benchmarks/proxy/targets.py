@@ -117,12 +117,19 @@ def outline(sealed: bytes) -> dict[str, Any]:
 
 @asynccontextmanager
 async def ours(
-    engine_url: str, model: Path, reply_tokens: int, processes: int, journal: Path | None, fsync: bool = False
+    engine_url: str,
+    model: Path,
+    reply_tokens: int,
+    processes: int,
+    journal: Path | None,
+    fsync: bool = False,
+    own_port: bool = True,
 ) -> AsyncIterator[Ours]:
-    """Started by the command that people use."""
+    """Started by the command that people use; several processes with or without a port of their own for each."""
     command = [sys.executable, "-m", "agentic.proxy", "--engine", engine_url, "--tokenizer", str(model)]
     command += ["--processes", str(processes), *(["--journal", str(journal)] if journal else [])]
-    async with _process(command + ["--fsync"] * fsync, {"AGENTIC_PROXY_CONTROL_KEY": ""}) as (process, line):
+    command += [*(["--fsync"] if fsync else []), *(["--own-port", "0"] if own_port else [])]
+    async with _process(command, {"AGENTIC_PROXY_CONTROL_KEY": ""}) as (process, line):
         where = json.loads(line)
         headers = {"Authorization": f"Bearer {where['control_key']}"}
         async with (

@@ -36,6 +36,7 @@ class Boot:
     """Of the sessions' keys."""
     control_key: str
     agent_url: str
+    """Where agents are told to reach the worker's sessions."""
     control_url: str
     agent_sockets: tuple[int, ...]
     """Descriptors of listening sockets, inherited."""

@@ -2,7 +2,7 @@
 
 It keeps every listening socket open itself, so the connections that wait at one whose worker died are not reset. Each
 of the agent plane's sockets is accepted from by two workers: the kernel spreads connections over the sockets, and none
-of them waits for a restart.
+of them waits for a restart. A worker's own port, if it has one, is its alone: what connects there waits for the worker.
 """
 
 import asyncio
@@ -62,6 +62,7 @@ class ProxyFleet:
         self._secret: bytes | None = None
         self._folder = Path()
         self._agents: list[socket.socket] = []
+        self._own: list[socket.socket] = []
         self._inside: list[socket.socket] = []
         self._control: list[socket.socket] = []
         self._workers: list[_Worker] = []
@@ -107,9 +108,9 @@ class ProxyFleet:
         await asyncio.gather(*(worker.stop() for worker in workers))
         for bound in self._inside:
             Path(bound.getsockname()).unlink(missing_ok=True)
-        for bound in (*self._agents, *self._inside, *self._control):
+        for bound in (*self._agents, *self._own, *self._inside, *self._control):
             bound.close()
-        self._agents, self._inside, self._control = [], [], []
+        self._agents, self._own, self._inside, self._control = [], [], [], []
         if self._lock is not None:
             self._lock.release()
         if self._folder != Path():
@@ -137,6 +138,9 @@ class ProxyFleet:
         for _ in range(self._processes):
             self._agents.append(listen_tcp(settings.host, port, shared=self._processes > 1))
             port = self._agents[0].getsockname()[1]
+        if settings.own_port is not None and self._processes > 1:
+            for slot in range(self._processes):
+                self._own.append(listen_tcp(settings.host, settings.own_port + slot * bool(settings.own_port)))
         self._control.append(listen_tcp(settings.control_host, settings.control_port))
         if settings.unix_socket is not None:
             self._inside.append(listen_unix(settings.unix_socket))
@@ -150,6 +154,7 @@ class ProxyFleet:
     def _boot(self, slot: int, held: tuple[int, ...]) -> Boot:
         following = (slot + 1) % self._processes
         agents = [self._agents[number] for number in sorted({slot, following})]
+        own = self._own[slot : slot + 1]
         return Boot(
             slot=slot,
             slots=self._processes,
@@ -159,9 +164,9 @@ class ProxyFleet:
             make_renderer=self._make_renderer,
             secret=self._secret or self._find_secret(),
             control_key=self.control_key,
-            agent_url=self.agent_url,
+            agent_url=_url(self._settings.advertised_host or self._settings.host, own or self._agents),
             control_url=self.control_url,
-            agent_sockets=tuple(bound.fileno() for bound in (*agents, *self._inside)),
+            agent_sockets=tuple(bound.fileno() for bound in (*agents, *own, *self._inside)),
             control_sockets=tuple(bound.fileno() for bound in self._control),
             held=held,
             log_level=log_level(),

@@ -151,6 +151,31 @@ async def test_calls_that_land_on_any_worker_reach_their_session_and_no_other_s(
             assert await captured(control, agent) == "".join(f"{text}<|im_end|>" for text in agent.acknowledged)
 
 
+async def test_sessions_with_an_own_port_are_told_their_owner_s_and_reached_at_every_port(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    settings = {"own_port": 0, "journal_directory": tmp_path}
+    async with (
+        a_fleet(tiny_folder, **settings) as fleet,
+        ControlClient(fleet.control_url, fleet.control_key) as control,
+    ):
+        agents = await open_agents(control, 12)
+        owners = by_owner(agents, 3)
+        told = {slot: {URL(agent.handle.base_url).port for agent in owned} for slot, owned in owners.items()}
+        assert all(len(ports) == 1 for ports in told.values())
+        assert len(set.union(*told.values()) | {URL(fleet.agent_url).port}) == len(owners) + 1
+        await asyncio.gather(*(agent.talk(2) for agent in agents))
+        first, *others = (agent for owned in owners.values() for agent in owned[:1])
+        for port in (URL(fleet.agent_url).port, URL(others[0].handle.base_url).port):
+            elsewhere = str(URL(first.handle.base_url).with_port(port))
+            moved = Agent(first.handle.model_copy(update={"base_url": elsewhere}))
+            await moved.talk(1)
+        os.kill(fleet.pids[owner_of(first.handle.session_id, 3)], signal.SIGKILL)
+        await asyncio.gather(*(agent.talk(2) for agent in agents))
+        for agent in (first, *others):
+            assert await captured(control, agent)
+
+
 async def test_a_stream_comes_through_another_worker_piece_by_piece_and_a_hang_up_reaches_the_owner(
     tiny_folder: Path,
 ) -> None:
