@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: exec-server help setup demo test test-full test-clients check golden docs pins clean cluster cluster-down test-cluster bench-sandbox bench-proxy proxy-nightly proxy-mutants
+.PHONY: exec-server help setup demo test test-full test-clients check golden docs pins clean cluster cluster-needs cluster-down test-cluster bench-sandbox bench-proxy proxy-nightly proxy-mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +23,11 @@ test-full: setup ## Run the tests, the short demo end to end, and all tests on t
 	@$(PYTHON) -m pytest -m e2e $(ARGS)
 	@$(MAKE) test-cluster
 
-cluster: setup ## Bring up a real Kubernetes control plane for tests (root; built the first time, 10 minutes)
+cluster: cluster-needs setup ## Bring up a real Kubernetes control plane for tests (root; built the first time, 10 minutes)
 	@$(PYTHON) -m testbed up
+
+cluster-needs:
+	@scripts/cluster_needs.sh
 
 cluster-down: ## End it and leave nothing
 	@$(PYTHON) -m testbed down
