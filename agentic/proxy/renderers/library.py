@@ -14,8 +14,9 @@ from ..conversation import THINK_END, Json, Message, ToolCall, as_template_dicts
 from ..errors import InvalidRequest, RendererError
 from .base import HeldTurn, ReplyParser, WholeReplyParser
 from .forms import ARGUMENT_TAGS, DEEPSEEK, HERMES, INVOKE, KIMI, LLAMA, XML, ReplyForm, call_constraint, opens_thinking
+from .harmony import MARKERS, HarmonyReader
 from .jinja import ChatTemplate
-from .parsers import PlainTextParser, reply_parser, whole_reply
+from .parsers import PlainTextParser, SampledReplyParser, reply_parser, whole_reply
 from .tokens import TextTokenizer, TokenizerFiles
 
 TAIL_TOKENS = 4096
@@ -88,6 +89,8 @@ class LibraryRenderer:
         tokenizer = self._tokenizer.tokenizer
         if self._form is not None:
             return reply_parser(tokenizer, self._form, tools, self._stops)
+        if self._family == "gpt-oss":
+            return SampledReplyParser(tokenizer.detokenizer(MARKERS), HarmonyReader(bool(tools)), self._stops)
         return WholeReplyParser(lambda ids: self._parse_by_library(ids, tools))
 
     def encode(self, text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from ..conversation import Json, Message, ReplyDelta, TextDelta, join_deltas
 from .base import ReplyParser
@@ -11,10 +12,22 @@ from .reply import ReplyReader, merged
 from .tokens import TextTokenizer
 
 
+class TextReader(Protocol):
+    """Reads a reply's text piece by piece."""
+
+    def feed(self, text: str) -> list[ReplyDelta]:
+        """What is certain after this text too."""
+        ...
+
+    def finish(self) -> list[ReplyDelta]:
+        """The rest."""
+        ...
+
+
 class SampledReplyParser:
     """The proxy's ReplyParser over a reader: ids up to the first that ends a turn, as text, read."""
 
-    def __init__(self, detokenizer: Detokenizer, reader: ReplyReader, ends: Collection[int]) -> None:
+    def __init__(self, detokenizer: Detokenizer, reader: TextReader, ends: Collection[int]) -> None:
         self._detokenizer = detokenizer
         self._reader = reader
         self._ends = ends

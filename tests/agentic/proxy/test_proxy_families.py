@@ -5,6 +5,7 @@ Faked is the vocabulary: one token a byte, and the special tokens that the famil
 
 import json
 import sys
+from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ from agentic.proxy.conversation import (
     TextDelta,
     join_deltas,
 )
+from agentic.proxy.renderers import harmony
 from agentic.proxy.renderers.forms import (
     ARGUMENT_TAGS,
     DEEPSEEK,
@@ -37,7 +39,7 @@ from agentic.proxy.renderers.forms import (
     form_of,
 )
 from agentic.proxy.renderers.library import OWN_FORMS, LibraryRenderer, LibraryTokenizer
-from agentic.proxy.renderers.parsers import reply_parser, whole_reply
+from agentic.proxy.renderers.parsers import SampledReplyParser, reply_parser, whole_reply
 from agentic.proxy.renderers.tokens import TextTokenizer, TokenizerFiles
 
 DEEPSEEK_NAMES = [
@@ -47,6 +49,8 @@ DEEPSEEK_NAMES = [
 SPECIAL = [
     *["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>", "<|begin_of_image|>", "/nothink"],
     *["[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"],
+    *harmony.MARKERS,
+    "<|return|>",
     *["<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>", "[EOS]", "[BOS]"],
     *["<|media_begin|>", "<|media_content|>", "<|media_end|>", "<|media_pad|>"],
     *KIMI.markers,
@@ -352,6 +356,71 @@ def test_marked_arguments_that_are_no_object_are_text_and_open_ones_stay_open(fa
     cut = marked(family, [("run", '{"cmd": "l')]).rpartition('"l')[0] + '"l'
     message = renderer.parse(renderer.encode(f"<think></think>{cut}"), TOOLS)
     assert [(call.name, call.arguments) for call in message.tool_calls] == [("run", '{"cmd": "l')]
+
+
+HARMONY = (
+    "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary<|message|>I look: <|end|>"
+    '<|start|>assistant to=functions.run<|channel|>commentary json<|message|>{"cmd": "ls"}<|end|>'
+    "<|start|>assistant<|channel|>commentary to=functions.stop <|constrain|>json<|message|>{}"
+)
+HARMONY_PIECES = [
+    *harmony.MARKERS,
+    "analysis",
+    "final",
+    "text",
+    " to=functions.run",
+    "{",
+    '{"cmd": "ls"}',
+    "\n",
+    HARMONY,
+]
+
+
+def harmony_steps(ids: list[int], cuts: Iterable[int], has_tools: bool = True) -> list[ReplyDelta]:
+    """What the parser of gpt-oss gives; the library's renderer of it loads a vocabulary that no package has."""
+    tokenizer = shown_tokenizer().tokenizer
+    ends = [tokenizer.token_id(text) for text in ("<|return|>", "<|call|>")]
+    parser = SampledReplyParser(
+        tokenizer.detokenizer(harmony.MARKERS),
+        harmony.HarmonyReader(has_tools),
+        [end for end in ends if end is not None],
+    )
+    edges = [0, *sorted(cut % (len(ids) + 1) for cut in cuts), len(ids)]
+    return [*(delta for start, end in pairwise(edges) for delta in parser.feed(ids[start:end])), *parser.finish()]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(HARMONY_PIECES), max_size=14), st.lists(st.integers(0, 900), max_size=30), st.booleans()
+)
+def test_a_stream_of_harmony_put_together_is_the_whole(pieces: list[str], cuts: list[int], has_tools: bool) -> None:
+    ids = shown_tokenizer().encode("".join(pieces))
+    assert join_deltas(harmony_steps(ids, cuts, has_tools)) == join_deltas(harmony_steps(ids, (), has_tools))
+
+
+def test_harmony_comes_as_it_is_sampled_and_as_the_library_reads_it() -> None:
+    from renderers.parsing import parse_gpt_oss
+
+    shown = shown_tokenizer()
+    ids = shown.encode(HARMONY + "<|call|>")
+    deltas = harmony_steps(ids, range(len(ids)))
+    assert [d.text for d in deltas if isinstance(d, CallArguments)] == list('{"cmd": "ls"}{}')
+    assert [d.text for d in deltas if isinstance(d, ReasoningDelta)] == ["h", "m"]
+    names = ("return", "call", "start", "end", "channel", "message", "constrain")
+    own = {f"{name}_id": shown.convert_tokens_to_ids(f"<|{name}|>") for name in names}
+    theirs = parse_gpt_oss(shown, shown.encode("<|start|>assistant") + ids, **own)
+    whole = join_deltas(deltas)
+    calls = [(call.name, json.loads(call.arguments)) for call in whole.tool_calls]
+    assert calls == [(call.name, call.arguments) for call in theirs.tool_calls]
+    assert (whole.content.strip(), whole.reasoning) == (theirs.content, theirs.reasoning_content)
+
+
+def test_what_is_no_harmony_call_is_text() -> None:
+    shown = shown_tokenizer()
+    read = join_deltas(harmony_steps(shown.encode("<|channel|>commentary to=functions.run<|message|>ls<|call|>"), ()))
+    assert (read.content, read.tool_calls) == ("ls", ())
+    assert join_deltas(harmony_steps(shown.encode("plain"), ())).content == "plain"
+    assert join_deltas(harmony_steps(shown.encode(HARMONY), (), False)).content == 'I look: {"cmd": "ls"}{}'
 
 
 TEMPLATES = {

@@ -1,0 +1,116 @@
+"""Reads Harmony, the form of gpt-oss, while it is sampled: messages with a header each, in channels.
+
+`<|channel|>analysis<|message|>` opens thinking, `final` and `commentary` open text, and a header with
+`to=functions.NAME` opens a call, whose arguments are given out as they are written once they have begun with a brace;
+what was no call by then is text. The prompt has opened the first header. Work for each piece is linear in the piece.
+"""
+
+import re
+from collections.abc import Callable
+from enum import Enum, auto
+
+from ..conversation import CallArguments, CallStart, ReasoningDelta, ReplyDelta, TextDelta
+from .markers import split_at
+from .reply import merged
+
+START, MESSAGE, CHANNEL = "<|start|>", "<|message|>", "<|channel|>"
+ENDS = ("<|end|>", "<|call|>")
+MARKERS = (START, MESSAGE, CHANNEL, "<|constrain|>", *ENDS)
+_RECIPIENT = re.compile(r"to=functions\.([^\s<]+)")
+
+
+class Part(Enum):
+    """Where in the reply the next character belongs."""
+
+    HEADER = auto()
+    THINKING = auto()
+    TEXT = auto()
+    BEFORE_ARGUMENTS = auto()
+    ARGUMENTS = auto()
+    BETWEEN = auto()
+
+
+class HarmonyReader:
+    """Reads one reply piece by piece."""
+
+    def __init__(self, has_tools: bool) -> None:
+        self._has_tools = has_tools
+        self._rest = ""
+        self._name = ""
+        self._count = 0
+        self._has_messages = False
+        self._part = Part.HEADER
+        self._out: list[ReplyDelta] = []
+        self._steps: dict[Part, Callable[[bool], bool]] = {
+            Part.HEADER: self._read_header,
+            Part.THINKING: self._read_body,
+            Part.TEXT: self._read_body,
+            Part.BEFORE_ARGUMENTS: self._begin_arguments,
+            Part.ARGUMENTS: self._read_body,
+            Part.BETWEEN: self._seek_header,
+        }
+
+    def feed(self, text: str) -> list[ReplyDelta]:
+        """What is certain after this text too."""
+        return self._run(text, is_end=False)
+
+    def finish(self) -> list[ReplyDelta]:
+        """The rest; a reply without any message is text."""
+        out = self._run("", is_end=True)
+        if not self._has_messages and self._rest:
+            out.append(TextDelta(self._rest))
+        return merged(out)
+
+    def _run(self, text: str, is_end: bool) -> list[ReplyDelta]:
+        self._rest += text
+        while self._steps[self._part](is_end):
+            pass
+        out, self._out = self._out, []
+        return merged(out)
+
+    # Each step takes from `_rest` what it can and says whether another part goes on with what is left.
+
+    def _read_header(self, _is_end: bool) -> bool:
+        header, found, rest = split_at(self._rest, (MESSAGE,), is_end=False)
+        if found is None:
+            return False
+        self._rest, self._has_messages = rest, True
+        called = _RECIPIENT.search(header)
+        if called is not None and self._has_tools:
+            self._name = called[1]
+            return self._go(Part.BEFORE_ARGUMENTS)
+        channel = header.rpartition(CHANNEL)[2].split()
+        return self._go(Part.THINKING if channel[:1] == ["analysis"] else Part.TEXT)
+
+    def _begin_arguments(self, is_end: bool) -> bool:
+        begun = self._rest.lstrip()
+        if not begun and not is_end:
+            return False
+        if not begun.startswith("{"):
+            return self._go(Part.TEXT)
+        self._rest = begun
+        self._out.append(CallStart(self._count, self._name))
+        self._count += 1
+        return self._go(Part.ARGUMENTS)
+
+    def _read_body(self, is_end: bool) -> bool:
+        text, found, self._rest = split_at(self._rest, (START, *ENDS), is_end)
+        if text:
+            self._out.append(self._delta(text))
+        return found is not None and self._go(Part.HEADER if found == START else Part.BETWEEN)
+
+    def _delta(self, text: str) -> ReplyDelta:
+        match self._part:
+            case Part.THINKING:
+                return ReasoningDelta(text)
+            case Part.ARGUMENTS:
+                return CallArguments(self._count - 1, text)
+        return TextDelta(text)
+
+    def _seek_header(self, _is_end: bool) -> bool:
+        _, found, self._rest = split_at(self._rest, (START,), is_end=False)
+        return found is not None and self._go(Part.HEADER)
+
+    def _go(self, part: Part) -> bool:
+        self._part = part
+        return True
