@@ -42,3 +42,9 @@ def test_the_task_is_in_harbors_format_and_of_a_real_size(folder: Path) -> None:
     sources = [path.read_text() for path in (folder / "environment/app").iterdir()]
     assert len(sources) >= 2
     assert 20 <= sum(text.count("\n") for text in sources) <= 160
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_tasks_judge_is_the_one_of_this_project(folder: Path) -> None:
+    judge = Path(__file__).parents[3] / "agentic/tasks/unittest_judge.py"
+    assert (folder / "tests/judge.py").read_bytes() == judge.read_bytes(), f"copy {judge} to {folder}/tests/judge.py"
