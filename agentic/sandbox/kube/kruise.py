@@ -119,7 +119,8 @@ class KruiseSource:
         try:
             now = time.time()
             sandbox = await self._claimed(order, pool, now)
-            pod = await self._await_pod(order, sandbox, pool.key.image)
+            adopting, awaiting = to_its_end(self._adopt(order, sandbox)), self._await_pod(order, sandbox, pool.key.image)
+            _, pod = await asyncio.gather(adopting, awaiting)
             is_taken = True
             return Taken(name_of(pod), take_lease(self._settings.lease_seconds, now))
         finally:
@@ -173,12 +174,11 @@ class KruiseSource:
             raise SandboxStartError(f"sandbox {order.name} was not started: {verdict.reason}")
         found = await self._api.list(self._sandboxes, labels=f"{CLAIM_NAME_LABEL}={order.name}")
         sandbox = only_claimed(claim, found.items)
-        await to_its_end(self._adopt(order, sandbox))
+        self._got[order.name] = (name_of(sandbox), uid_of(sandbox))
         return sandbox
 
     async def _adopt(self, order: Order, sandbox: JsonObject) -> None:
         """From now on it goes with our lease: nothing owns a claimed Sandbox."""
-        self._got[order.name] = (name_of(sandbox), uid_of(sandbox))
         patch = {"metadata": {"ownerReferences": owned_by(order.owner.lease), "uid": uid_of(sandbox)}}
         await self._api.patch(self._sandboxes, name_of(sandbox), patch)
 
