@@ -16,6 +16,7 @@ from uuid import uuid4
 from agentic.proxy import Engine, ProxyServer, ProxySettings, Renderer, Sampling
 from agentic.rollout.atif import Decode
 from agentic.rollout.folder import leave_folders
+from agentic.rollout.pacing import rare_full_collections
 from agentic.rollout.proxy_socket import advertised, prepare_folder, proxy_settings, sandbox_environment
 from agentic.rollout.records import Phase, RolloutRecord, append_record, read_records
 from agentic.rollout.rollouts import ProxyControl, RolloutRequest, make_record, run_rollout
@@ -113,7 +114,8 @@ async def _trials(evaluation: Evaluation, tasks: Sequence[EvaluationTask]) -> As
     runner = sandboxed_runner(evaluation.run_id, evaluation.store_dir, evaluation.sandbox, rollout.concurrency)
     try:
         await runner.expect(evaluation.task_dir(task.task) for task in tasks)
-        yield runner
+        with rare_full_collections():
+            yield runner
     finally:
         await runner.close()
 

@@ -21,6 +21,7 @@ from agentic.rollout.actors import StartOnce, cause_of, named_actor
 from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.rollout.leases import Leases
 from agentic.rollout.outcomes import TrialFacts
+from agentic.rollout.pacing import rare_full_collections
 from agentic.rollout.server.client import open_server
 from agentic.rollout.trial import TrialControl, TrialRequest, TrialResult, TrialRunner, sandboxed_runner
 from agentic.sandbox.settings import SandboxSettings
@@ -54,6 +55,7 @@ class TrialRunnerActor:
         self._trials: dict[str, set[str]] = {}
         """By worker."""
         self._watching: asyncio.Task[None] | None = None
+        self._exits = contextlib.ExitStack()
 
     async def run(self, request: TrialRequest, worker: str) -> TrialResult:
         """See `TrialControl.run`; `worker` is who wants it, for as long as it renews."""
@@ -78,6 +80,7 @@ class TrialRunnerActor:
         """End all trials and their sandboxes."""
         if self._watching is not None:
             self._watching.cancel()
+        self._exits.close()
         if self._runner is not None:
             await self._runner.close()
 
@@ -93,6 +96,7 @@ class TrialRunnerActor:
         self._runner = self._runner or self._make()
         await self._runner.sweep()
         await self._runner.expect(self._expected)
+        self._exits.enter_context(rare_full_collections())
         self._watching = self._watching or asyncio.create_task(self._watch(self._runner))
         return self._runner
 

@@ -11,6 +11,7 @@ facts. Imports Harbor only when a trial is run, after the environment variables 
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import os
 import shutil
@@ -26,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentic.rollout.agents.names import AGENTS
 from agentic.rollout.grading.report import GradingReport, read_report
 from agentic.rollout.outcomes import CaptureFacts, Keep, TrialFacts, decide, is_kept
+from agentic.rollout.pacing import Pacer
 from agentic.rollout.settings import AgentSettings
 from agentic.sandbox.settings import SandboxSettings
 
@@ -44,6 +46,12 @@ CLEANUP_SECONDS = 20.0
 Stopping takes well under a second unless the machine is in trouble."""
 
 _CANCELLED = TrialFacts(exception="CancelledError", message="cancelled on request")
+
+_TRIAL_LOGGERS = "harbor.utils.logger.harbor.trial.trial."
+"""Harbor's prefix of the names of a trial's loggers; the trial's own name follows."""
+
+_FORGOTTEN = 64
+"""Trials whose loggers are removed at a time."""
 
 _VERIFIER = "agentic.rollout.grading.verifier:FreshVerifier"
 
@@ -138,7 +146,9 @@ class TrialRunner:
         self._sandboxes = sandboxes
         self._cleanup_seconds = cleanup_seconds
         self._slots = asyncio.Semaphore(concurrency)
-        self._creating = asyncio.Lock()
+        self._pacer = Pacer()
+        self._imported: set[str] = set()
+        self._ended: set[str] = set()
         self._running: dict[str, asyncio.Task[TrialResult]] = {}
         self._cancelled: dict[str, TrialFacts] = {}
 
@@ -195,15 +205,16 @@ class TrialRunner:
                 result = await self._bounded(request)
                 facts = result.facts
             finally:
-                _forget_loggers(request.trial_id)
+                self._forget_loggers(request.trial_id)
                 # The capture is not known here; whether the trial itself went well is.
                 if not is_kept(decide(facts, CaptureFacts(complete=True, calls=1)).outcome, request.keep):
-                    shutil.rmtree(Path(request.trials_dir) / request.trial_id, ignore_errors=True)
+                    folder = Path(request.trials_dir) / request.trial_id
+                    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         return result
 
     async def _bounded(self, request: TrialRequest) -> TrialResult:
         started = time.monotonic()
-        trial = asyncio.create_task(self._trial(request, started))
+        trial = asyncio.create_task(self._pacer.run(self._trial(request, started)))
         try:
             await asyncio.wait({trial}, timeout=request.deadline_seconds)
             if trial.done():
@@ -236,19 +247,38 @@ class TrialRunner:
         return sandbox_scope(self._sandboxes)
 
     async def _create(self, request: TrialRequest) -> "Trial":
+        await self._import(request)
         from harbor.trial.trial import Trial
 
         from agentic.rollout.agents.chat import ChatEndpoint, Connectable
 
-        # Creating a trial blocks the event loop for some milliseconds (it hashes the task's folder). One at a time,
-        # with a pause as long as the work, leaves half of the loop to the trials that are running.
-        async with self._creating:
-            began = time.monotonic()
-            trial = await Trial.create(_harbor_config(request))
-            await asyncio.sleep(time.monotonic() - began)
+        trial = await Trial.create(_harbor_config(request))
         if isinstance(trial.agent, Connectable):
             trial.agent.connect(ChatEndpoint(request.base_url, request.api_key))
         return trial
+
+    async def _import(self, request: TrialRequest) -> None:
+        """What Harbor would import at its first trial, a third of a second and more, in a thread."""
+        names = {"harbor.trial.single_step", "agentic.rollout.agents.chat"}
+        paths = (AGENTS[request.agent.kind].import_path, request.environment.import_path, _VERIFIER)
+        names |= {path.partition(":")[0] for path in paths}
+        if not names <= self._imported:
+            with contextlib.suppress(ImportError):  # Harbor says it better.
+                await asyncio.to_thread(_import_all, sorted(names))
+            self._imported |= names
+
+    def _forget_loggers(self, trial_id: str) -> None:
+        """Harbor names eight loggers after each trial, and `logging` keeps every name for ever: about 10 KB a trial.
+        Many at a time, since finding them takes a look at all."""
+        self._ended.add(trial_id)
+        if len(self._ended) < _FORGOTTEN and len(self._running) > 1:
+            return
+        names = logging.Logger.manager.loggerDict
+        for name in [name for name in names if name.startswith(_TRIAL_LOGGERS)]:
+            words = name.removeprefix(_TRIAL_LOGGERS).split(".")
+            if any(".".join(words[:end]) in self._ended for end in range(1, len(words) + 1)):
+                del names[name]
+        self._ended.clear()
 
 
 def sandboxed_runner(run_id: str, store_dir: Path, sandbox: SandboxSettings, concurrency: int) -> TrialRunner:
@@ -269,11 +299,9 @@ def _quieten_harbor() -> None:
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 
-def _forget_loggers(trial_id: str) -> None:
-    """Harbor names eight loggers after each trial, and `logging` keeps every name for ever: about 10 KB a trial."""
-    names = logging.Logger.manager.loggerDict
-    for name in [name for name in names if f".{trial_id}." in f"{name}."]:
-        del names[name]
+def _import_all(names: Iterable[str]) -> None:
+    for name in names:
+        importlib.import_module(name)
 
 
 def _harbor_config(request: TrialRequest) -> "TrialConfig":

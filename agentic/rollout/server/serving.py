@@ -11,6 +11,7 @@ from typing import NamedTuple, override
 import uvicorn
 
 from agentic.rollout.errors import RolloutConfigError
+from agentic.rollout.pacing import rare_full_collections
 from agentic.rollout.server.app import make_app
 from agentic.rollout.server.journal import Journal
 from agentic.rollout.server.keys import Keys
@@ -60,7 +61,8 @@ async def serve(settings: ServerSettings, keys: Keys, place: Place) -> None:
     host, port = listener.getsockname()[:2]
     sys.stdout.write(f"trial server at {scheme}://{f'[{host}]' if ':' in host else host}:{port}\n")
     sys.stdout.flush()
-    await server.serve(sockets=[listener])
+    with rare_full_collections():
+        await server.serve(sockets=[listener])
 
 
 def make_server(settings: ServerSettings, keys: Keys, place: Place, runner: Runner, journal: Journal) -> uvicorn.Server:
