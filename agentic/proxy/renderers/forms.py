@@ -1,11 +1,9 @@
-"""How a model writes thinking and tool calls, told by its chat template; and how an engine is held to such a call."""
+"""How a model writes thinking and tool calls, told by its chat template."""
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..conversation import THINK_END, Json
+from ..conversation import THINK_END
 
 THINK_START = "<think>"
 
@@ -171,47 +169,3 @@ def _call_form_of(template: str) -> AnyCallForm:
 def opens_thinking(prompt: str) -> bool:
     """Whether a prompt ends within thinking, so that the reply begins there."""
     return prompt.rfind(THINK_START) > prompt.rfind(THINK_END)
-
-
-def call_constraint(form: AnyCallForm, tools: Sequence[Json], parallel: bool) -> Json | None:
-    """What holds a reply to calls of these tools, None where engines have none; see CallSampling.constraint."""
-    if not isinstance(form, CallForm):
-        return None
-    functions = [tool["function"] for tool in tools]
-    if form.closing is None:
-        return _llama_constraint(functions) if functions and not parallel else None
-    tags = [_hermes_tag(form, function) for function in functions]
-    choice = {
-        "type": "tags_with_separator",
-        "tags": tags,
-        "separator": "\n",
-        "at_least_one": True,
-        "stop_after_first": not parallel,
-    }
-    return {"structural_tag": json.dumps({"type": "structural_tag", "format": choice})} if tags else None
-
-
-def _hermes_tag(form: CallForm, function: Json) -> Json:
-    return {
-        "type": "tag",
-        "begin": f'{form.opening}\n{{"name": {json.dumps(function["name"])}, "arguments": ',
-        "content": {"type": "json_schema", "json_schema": _parameters(function)},
-        "end": f"}}\n{form.closing}",
-    }
-
-
-def _llama_constraint(functions: Sequence[Json]) -> Json:
-    shapes = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": function["name"]}, "parameters": _parameters(function)},
-            "required": ["name", "parameters"],
-            "additionalProperties": False,
-        }
-        for function in functions
-    ]
-    return {"json": shapes[0] if len(shapes) == 1 else {"anyOf": shapes}}
-
-
-def _parameters(function: Json) -> Json:
-    return function.get("parameters") or {"type": "object"}

@@ -13,7 +13,8 @@ from typing import Any
 from ..conversation import THINK_END, Json, Message, ToolCall, as_template_dicts
 from ..errors import InvalidRequest, RendererError
 from .base import HeldTurn, ReplyParser, WholeReplyParser
-from .forms import ARGUMENT_TAGS, DEEPSEEK, HERMES, INVOKE, KIMI, LLAMA, XML, ReplyForm, call_constraint, opens_thinking
+from .constraints import call_constraint
+from .forms import ARGUMENT_TAGS, DEEPSEEK, HERMES, INVOKE, KIMI, LLAMA, XML, ReplyForm, opens_thinking
 from .harmony import MARKERS, HarmonyReader
 from .jinja import ChatTemplate
 from .parsers import PlainTextParser, SampledReplyParser, reply_parser, whole_reply

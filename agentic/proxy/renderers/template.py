@@ -21,7 +21,8 @@ from dataclasses import replace
 from ..conversation import Json, Message, as_template_dicts
 from ..errors import RendererError
 from .base import HeldTurn, ReplyParser
-from .forms import call_constraint, form_of
+from .constraints import call_constraint
+from .forms import form_of
 from .jinja import ChatTemplate
 from .locality import window
 from .parsers import PlainTextParser, reply_parser, whole_reply

@@ -292,6 +292,25 @@ def marked(family: str, calls: list[tuple[str, str]]) -> str:
     return DEEPSEEK.opening + "\n".join(parts) + DEEPSEEK.closing
 
 
+@pytest.mark.parametrize("family", [*FAMILIES, *MARKED])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_what_an_engine_is_held_to_is_what_is_read_as_a_call(family: str, parallel: bool) -> None:
+    from xgrammar import Grammar
+    from xgrammar.testing import _is_grammar_accept_string as accepts
+
+    renderer = renderer_of(family)
+    constraint = renderer.tool_constraint(TOOLS[:1], parallel)
+    assert constraint is not None
+    grammar = Grammar.from_structural_tag(constraint["structural_tag"])
+    own = {"cmd": "ls", "count": 3}
+    text = written(family, [("run", own)]) if family in FAMILIES else marked(family, [("run", json.dumps(own))])
+    assert accepts(grammar, text), text
+    assert not accepts(grammar, "text"), "nothing else is let through"
+    assert not accepts(grammar, text.replace("run", "stop")), "no other tool is"
+    read = renderer.parse(renderer.encode(f"<think></think>{text}"), TOOLS)
+    assert [(call.name, json.loads(call.arguments)) for call in read.tool_calls] == [("run", own)]
+
+
 MARKED_PIECES = [
     *[
         "<think>",

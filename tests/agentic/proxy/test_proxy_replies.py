@@ -12,8 +12,9 @@ from proxy_tokens import make_tokenizer
 
 from agentic.proxy.conversation import CallArguments, Message, ReplyDelta, TextDelta, join_deltas
 from agentic.proxy.renderers.calls import LONGEST_NAME
+from agentic.proxy.renderers.constraints import call_constraint
 from agentic.proxy.renderers.detokenizer import LibraryDetokenizer
-from agentic.proxy.renderers.forms import HERMES, LLAMA, ReplyForm, call_constraint
+from agentic.proxy.renderers.forms import HERMES, LLAMA, ReplyForm
 from agentic.proxy.renderers.parsers import reply_parser, whole_reply
 from agentic.proxy.renderers.tokens import TextTokenizer
 
