@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_search import SEARCH, Search
 from client_models import Script, make_model
 from client_oracle import branches, causes, check_capture
 from client_witness import WitnessEngine
@@ -18,7 +19,7 @@ from agentic.rollout.proxy_socket import prepare_folder, proxy_settings, sandbox
 from agentic.rollout.records import Phase
 from agentic.rollout.rollouts import RolloutRequest, RolloutResult, run_rollout
 from agentic.rollout.settings import AgentSettings, RolloutSettings
-from agentic.rollout.trial import sandboxed_runner
+from agentic.rollout.trial import EnvironmentSpec, TrialControl, TrialRequest, TrialResult, sandboxed_runner
 from agentic.sandbox.providers import open_store
 from agentic.sandbox.settings import BubblewrapSandbox
 
@@ -56,11 +57,32 @@ class Played:
         return "\n".join([f"{self.result.verdict} {self.result.trial}", *parts])
 
 
+class _Watched:
+    """Trials of another, with the key of each known to the search in its sandbox."""
+
+    def __init__(self, trials: TrialControl, search: Search) -> None:
+        self._trials = trials
+        self._search = search
+
+    async def run(self, request: TrialRequest) -> TrialResult:
+        self._search.key = request.api_key
+        SEARCH.set(self._search)
+        environment = request.environment.model_copy(update={"import_path": "agent_search:SearchedEnvironment"})
+        return await self._trials.run(request.model_copy(update={"environment": environment}))
+
+    async def cancel(self, trial_id: str) -> None:
+        await self._trials.cancel(trial_id)
+
+
 async def play(
-    folder: Path, agent: AgentSettings, turns: Sequence[str], asides: Mapping[str, str] | None = None
+    folder: Path,
+    agent: AgentSettings,
+    turns: Sequence[str],
+    asides: Mapping[str, str] | None = None,
+    task: Path = TASK,
 ) -> Played:
-    """Roll out once; `folder` is the test's own. Checks what has to hold for every agent: solved, and captured whole,
-    each sampled token once."""
+    """Roll out once; `folder` is the test's own. Checks what has to hold for every agent: solved, captured whole with
+    each sampled token once, nothing left of the key, nothing left running."""
     model = make_model(folder / "models", thinks=False)
     witness, renderer = WitnessEngine(ScriptedEngine(Script(model, turns, asides or {}))), make_renderer(model.path)
     settings = RolloutSettings(
@@ -69,40 +91,50 @@ async def play(
     serving = proxy_settings(settings, SANDBOX, str(folder))
     prepare_folder(serving.unix_socket)
     server = ProxyServer(serving, witness, renderer)
-    import time; began = time.monotonic()
-    await build(folder)
-    build_seconds = time.monotonic() - began
+    await build(folder, task)
     trials = sandboxed_runner("agents", folder / "images", SANDBOX, concurrency=1)
+    search = Search()
+    request = _request(folder, task, settings, sandbox_environment(agent, serving))
     await server.start()
     try:
-        result = await run_rollout(_request(folder, settings, sandbox_environment(agent, serving)), settings, server, trials)
+        result = await run_rollout(request, settings, server, _Watched(trials, search))
     finally:
         await server.stop()
         await trials.close()
-    import sys; sys.stderr.write(f"{result.trial} {result.seconds} {build_seconds}\n")
     prompts = [renderer.decode(ids) for ids in witness.prompts]
     played = Played(result, prompts, branches(witness.prompts, witness.sampled), folder / "trials" / "rollout-1")
     assert (result.verdict.outcome, result.reward) == (Outcome.SOLVED, 1.0), str(played)
     check_capture(played.sealed, witness.prompts, witness.sampled)
+    _check_leavings(search, played.trial_dir)
     return played
 
 
-async def build(folder: Path) -> None:
+def _check_leavings(search: Search, trial_dir: Path) -> None:
+    assert search.files == []
+    processes, _, devices = search.alive.strip().rpartition("\n")
+    assert devices.split(":")[0].strip() == "lo", search.alive
+    assert len(processes.split("\n\n")) <= 3, f"more than process 1 and the search itself:\n{processes}"
+    kept = [path for path in trial_dir.rglob("*") if path.is_file()]
+    assert kept
+    assert [path for path in kept if search.key.encode() in path.read_bytes()] == []
+
+
+async def build(folder: Path, task: Path) -> None:
     """The image of the task."""
-    (built,) = await build_images([TASK], open_store(folder / "images", SANDBOX), ImageSettings(), SANDBOX)
+    (built,) = await build_images([task], open_store(folder / "images", SANDBOX), ImageSettings(), SANDBOX)
     assert built.status != "failed", built.reason
 
 
-def _request(folder: Path, settings: RolloutSettings, environment: object) -> RolloutRequest:
+def _request(folder: Path, task: Path, settings: RolloutSettings, environment: EnvironmentSpec) -> RolloutRequest:
     return RolloutRequest(
         rollout_id="rollout",
         phase=Phase.TRAIN,
         step=1,
-        task=TASK.name,
+        task=task.name,
         split="train",
-        task_dir=str(TASK),
+        task_dir=str(task),
         trials_dir=str(folder / "trials"),
-        environment=environment,  # type: ignore[arg-type]
+        environment=environment,
         sampling=Sampling(temperature=1.0, max_tokens=settings.max_call_tokens),
         prompt_tokens=400_000,
         response_tokens=400_000,

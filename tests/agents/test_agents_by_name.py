@@ -75,7 +75,10 @@ def terminus_turn(keystrokes: str, is_done: bool = False) -> str:
 
 async def test_openhands(tmp_path: Path) -> None:
     turns = [
-        *(says(call("terminal", command=command, security_risk="LOW", summary="a step")) for command in (LOOK, REPAIR, TRY)),
+        *(
+            says(call("terminal", command=command, security_risk="LOW", summary="a step"))
+            for command in (LOOK, REPAIR, TRY)
+        ),
         says(call("finish", message=DONE)),
     ]
     played = await play(tmp_path, OpenHandsSettings(), turns)
