@@ -119,8 +119,8 @@ class KruiseSource:
         try:
             now = time.time()
             sandbox = await self._claimed(order, pool, now)
-            adopting, awaiting = to_its_end(self._adopt(order, sandbox)), self._await_pod(order, sandbox, pool.key.image)
-            _, pod = await asyncio.gather(adopting, awaiting)
+            adopting = to_its_end(self._adopt(order, sandbox))
+            _, pod = await asyncio.gather(adopting, self._await_pod(order, sandbox, pool.key.image))
             is_taken = True
             return Taken(name_of(pod), take_lease(self._settings.lease_seconds, now))
         finally:
