@@ -1,0 +1,167 @@
+"""How trials share an event loop: what a paced coroutine sees, and how long it holds the loop."""
+
+import asyncio
+import contextlib
+import time
+from contextvars import ContextVar
+
+import pytest
+from sleeping_sandboxes import IN_PLACE, SleepingProvider, scope_of
+
+from agentic.rollout.pacing import Pacer, rare_full_collections
+from agentic.rollout.trial import EnvironmentSpec, TrialRunner
+
+
+def work(seconds):
+    """Keeps the processor busy."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@contextlib.asynccontextmanager
+async def longest_turn():
+    """Collects how long the loop was held, in processor time: other processes of the machine do not count."""
+    turns = []
+
+    async def watch():
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.thread_time()
+            turns.append(now - before)
+            before = now
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0.01)
+    turns.clear()
+    try:
+        yield turns
+    finally:
+        watching.cancel()
+
+
+async def crowd(run, count, steps, seconds):
+    """Coroutines that are all released at the same moment, and then each work in steps."""
+    gate, order = asyncio.Event(), []
+
+    async def one(number):
+        await gate.wait()
+        for _ in range(steps):
+            work(seconds)
+            await asyncio.sleep(0)
+        order.append(number)
+        return number
+
+    tasks = [asyncio.create_task(run(one(number))) for number in range(count)]
+    await asyncio.sleep(0.05)
+    async with longest_turn() as turns:
+        gate.set()
+        results = await asyncio.gather(*tasks)
+        await asyncio.sleep(0.005)
+    return results, order, max(turns)
+
+
+async def test_a_crowd_that_is_released_at_once_holds_the_loop_for_a_slice_at_a_time():
+    results, order, paced = await crowd(Pacer(0.01).run, count=100, steps=3, seconds=0.002)
+    assert results == list(range(100))
+    assert order == sorted(order), "first come, first served"
+    assert paced < 0.03
+    _, _, unpaced = await crowd(lambda coroutine: coroutine, count=100, steps=3, seconds=0.002)
+    assert unpaced > 0.15, "what the pacer is for"
+
+
+async def test_results_errors_and_context_pass_through():
+    place = ContextVar("place", default="outside")
+
+    async def inner():
+        place.set("inside")
+        await asyncio.sleep(0)
+        return place.get()
+
+    async def fails():
+        await asyncio.sleep(0)
+        raise KeyError("why")
+
+    pacer = Pacer()
+    assert await pacer.run(inner()) == "inside"
+    with pytest.raises(KeyError, match="why"):
+        await pacer.run(fails())
+
+
+async def test_cancelling_reaches_the_work_also_while_it_waits_its_turn_and_cleanup_may_wait():
+    pacer, seen = Pacer(0.002), []
+
+    async def one():
+        try:
+            while True:
+                work(0.0005)
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.01)
+            seen.append("cleaned up")
+            raise
+
+    tasks = [asyncio.create_task(pacer.run(one())) for _ in range(50)]
+    await asyncio.sleep(0.1)
+    for task in tasks:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [asyncio.CancelledError] * 50
+    assert seen == ["cleaned up"] * 50
+
+
+async def test_a_timeout_inside_ends_what_it_holds_and_no_more():
+    async def one():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await asyncio.sleep(10)
+        return "went on"
+
+    pacer = Pacer()
+    assert await asyncio.gather(*(pacer.run(one()) for _ in range(20))) == ["went on"] * 20
+
+
+async def test_work_that_nobody_awaits_any_more_is_closed():
+    closed = []
+
+    async def one():
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            closed.append(True)
+
+    paced = Pacer().run(one())
+    paced.send(None)
+    paced.close()
+    assert closed == [True]
+
+
+@pytest.mark.speed
+@pytest.mark.filterwarnings("ignore:Task.checksum will be deprecated:DeprecationWarning")
+async def test_many_trials_that_go_on_at_the_same_moment_never_hold_the_loop_for_a_tenth_of_a_second(
+    trial_for, task_dir
+):
+    (task_dir / "task.toml").write_text((task_dir / "task.toml").read_text() + IN_PLACE)
+    provider = SleepingProvider()
+    runner = TrialRunner(200, scope_of(provider))
+
+    def request(name):
+        return trial_for("true", "true", trial_id=name, keep="none", environment=EnvironmentSpec(), deadline_seconds=50)
+
+    with rare_full_collections():
+        async with longest_turn() as turns:
+            await runner.run(request("first"))
+            imports = max(turns)
+        provider.gate.clear()
+        async with longest_turn() as turns:
+            running = [asyncio.create_task(runner.run(request(f"t{number}"))) for number in range(200)]
+            while provider.live < 200:
+                await asyncio.sleep(0.02)
+            provider.gate.set()
+            results = await asyncio.gather(*running)
+            await asyncio.sleep(0.01)
+    assert [result.facts.rewards for result in results] == [{"reward": 1.0}] * 200
+    assert provider.live == 0
+    assert max(turns) < 0.1
+    assert imports < 0.15, "Harbor is imported in a thread"
