@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: exec-server help setup demo test test-full test-clients check golden docs pins clean cluster cluster-needs cluster-down test-cluster bench-sandbox bench-proxy proxy-nightly proxy-mutants
+.PHONY: exec-server help setup demo test test-full test-clients check golden docs pins clean cluster cluster-needs cluster-down test-cluster bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bench-sandbox: cluster ## Measure sandboxes on it beside other clients; writes d
 
 bench-proxy: setup ## Measure the proxy beside rllm-model-gateway; writes docs/results/proxy.json (quiet machine; ARGS=--quick: 1 minute)
 	@$(PYTHON) -m benchmarks.proxy $(if $(ARGS),$(ARGS),--output docs/results/proxy.json)
+
+bench-rollout: setup ## Measure rollouts beside bare Harbor; writes docs/results/rollout.json (quiet machine; ARGS=--quick: 1 minute)
+	@$(PYTHON) -m benchmarks.rollout $(if $(ARGS),$(ARGS),--output docs/results/rollout.json)
 
 proxy-nightly: setup ## Drive the proxy against its oracle by 10,000 random lives (EXAMPLES=500 for less; 20 minutes)
 	@PROXY_EXAMPLES=$(or $(EXAMPLES),10000) $(PYTHON) -m pytest -n $(WORKERS) --dist worksteal tests/agentic/proxy/proof/test_proxy_machine.py $(ARGS)

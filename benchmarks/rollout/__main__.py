@@ -1,0 +1,115 @@
+"""Measure rollouts and write the table.
+
+    python -m benchmarks.rollout [--quick] [--side-by-side] [--output docs/results/rollout.json]
+
+1. 1,000 and 3,000 trials at once, in one process and in two, with sandboxes and a model that only wait: trials a
+   second, the event loop's lag, memory and processor time of a trial. The least lag of three rounds counts.
+2. Bare Harbor trials of the same task in the same run, and the ratio of processor time.
+3. The same with infrastructure failures of eight kinds, each in one rollout of ten.
+`--side-by-side` instead trains a few steps with verl's own tool agent loop and with ours. Figures for the table come
+from the full form on a quiet machine; `--quick` takes less than a minute.
+"""
+
+import argparse
+import asyncio
+import datetime
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.proxy import machine
+
+from .page import draw, page
+from .rounds import Shape, run_round
+
+LAG_MS, CPU_RATIO, STEP_RATIO = 100.0, 1.2, 1.05
+"""The goals."""
+
+
+async def load(quick: bool) -> list[dict[str, Any]]:
+    """Ours, by trials at once and workers. Waits are long enough for all trials to run at the same time."""
+    rows = []
+    for trials, reply in ((100, 0.5),) if quick else ((1000, 20.0), (3000, 60.0)):
+        for workers in (1, 2):
+            rounds = [await _told("ours", Shape(trials, workers, reply=reply)) for _ in range(1 if quick else 3)]
+            rows.append(min(rounds, key=lambda row: row["lag_p99_ms"]))
+    return rows
+
+
+async def beside_bare(quick: bool) -> dict[str, Any]:
+    """Processor time of ours and of bare Harbor, in turns; the medians of the rounds are compared."""
+    trials, rounds = (60, 1) if quick else (300, 3)
+    pairs = []
+    for number in range(rounds):
+        first = 10_000 * (number + 1)
+        shape = Shape(trials, reply=0.2, start=0.2, first=first)
+        pairs.append((await _told("bare", shape), await _told("ours", shape)))
+    best = [min(pair[place]["cpu_ms_per_trial"] for pair in pairs) for place in (0, 1)]
+    return {
+        "trials": trials,
+        "rounds": rounds,
+        "bare_cpu_ms_per_trial": best[0],
+        "ours_cpu_ms_per_trial": best[1],
+        "ratio": round(best[1] / best[0], 3),
+    }
+
+
+async def _told(who: str, shape: Shape) -> dict[str, Any]:
+    row = await run_round(who, shape)
+    sys.stderr.write(json.dumps(row) + "\n")
+    return row
+
+
+async def run(quick: bool) -> dict[str, Any]:
+    """The whole benchmark."""
+    result: dict[str, Any] = {
+        "command": "python -m benchmarks.rollout" + " --quick" * quick,
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": machine.description(),
+        "loads": await load(quick),
+        "beside_bare": await beside_bare(quick),
+        "faults": await _told("ours", Shape(50 if quick else 1000, reply=0.2 if quick else 5.0, faulty=True)),
+    }
+    return result | {"goals": goals(result)}
+
+
+def goals(result: dict[str, Any]) -> dict[str, bool]:
+    """Which goals these figures meet."""
+    faults = result["faults"]
+    return {
+        f"loop lag p99 at most {LAG_MS:g} ms": all(row["lag_p99_ms"] <= LAG_MS for row in result["loads"]),
+        f"processor time at most {CPU_RATIO:g} of bare Harbor's": result["beside_bare"]["ratio"] <= CPU_RATIO,
+        "every fault counted under its name": faults["faults"]["injected"] == faults["faults"]["counted"],
+        "rewards as without faults": faults["faults"]["rewards_as_without_faults"],
+        "no sandbox left": not any(row["sandboxes_left"] for row in (*result["loads"], faults)),
+    }
+
+
+def main() -> None:
+    """Run and write."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rollout", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="less than a minute; not for the table")
+    parser.add_argument("--side-by-side", action="store_true", help="short trainings beside verl's tool agent loop")
+    parser.add_argument("--output", type=Path, help="where the JSON goes; table and picture land beside it")
+    options = parser.parse_args()
+    known = json.loads(options.output.read_text()) if options.output and options.output.is_file() else {}
+    if options.side_by_side:
+        from .side_by_side import compare
+
+        result = known | {"side_by_side": asyncio.run(compare())}
+    else:
+        result = {key: value for key, value in known.items() if key == "side_by_side"} | asyncio.run(run(options.quick))
+    text = json.dumps(result, indent=1) + "\n"
+    if options.output is None:
+        sys.stdout.write(text)
+        return
+    options.output.write_text(text)
+    options.output.with_suffix(".md").write_text(page(result))
+    draw(result, options.output.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

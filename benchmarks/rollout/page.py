@@ -1,0 +1,93 @@
+"""The figures for people: a page and a picture."""
+
+from pathlib import Path
+from typing import Any
+
+OURS, BARE = "#1a73e8", "#9aa0a6"
+
+
+def page(result: dict[str, Any]) -> str:
+    """Markdown of what was measured."""
+    parts = ["# Rollouts, measured\n\nWritten by `python -m benchmarks.rollout`, never by hand.\n"]
+    if "loads" in result:
+        parts += [_head(result), _loads(result), _bare(result), _faults(result), _goals(result)]
+    if "side_by_side" in result:
+        parts.append(_side_by_side(result["side_by_side"]))
+    return "\n".join(parts)
+
+
+def _head(result: dict[str, Any]) -> str:
+    found = result["machine"]
+    return (
+        f"{result['date']}, `{result['command']}`, {found['processor']}, {found['cores']} cores, load before "
+        f"{found['load_before'][0]}.\n\n![lag and processor time](rollout.png)\n"
+    )
+
+
+def _loads(result: dict[str, Any]) -> str:
+    names = ("trials", "workers", "trials_per_second", "lag_p99_ms", "lag_max_ms", "cpu_ms_per_trial")
+    names += ("proxy_cpu_ms_per_trial", "memory_kb_per_trial", "most_sandboxes")
+    return "## Many trials at once\n\n" + _table(names, result["loads"])
+
+
+def _bare(result: dict[str, Any]) -> str:
+    row = result["beside_bare"]
+    return (
+        "## Beside bare Harbor\n\nProcessor time of one trial in the process that runs trials, best of "
+        f"{row['rounds']} rounds of {row['trials']}; a bare trial has no session, record, diff, or fresh sandbox for "
+        f"grading.\n\n{_table(('bare_cpu_ms_per_trial', 'ours_cpu_ms_per_trial', 'ratio'), [row])}"
+    )
+
+
+def _faults(result: dict[str, Any]) -> str:
+    row = result["faults"]
+    found = row["faults"]
+    rows = [
+        {"fault": name, "injected": count, "counted": found["counted"].get(name, 0)}
+        for name, count in found["injected"].items()
+    ]
+    return (
+        f"## With infrastructure failures\n\n{row['trials']} rollouts, eight kinds, each in one of ten. Mean reward "
+        f"{row['mean_reward']}, without faults {found['fault_free_mean_reward']}; sandboxes left: "
+        f"{row['sandboxes_left']}.\n\n{_table(('fault', 'injected', 'counted'), rows)}"
+    )
+
+
+def _goals(result: dict[str, Any]) -> str:
+    lines = [f"- {goal}: {'yes' if met else 'NO'}" for goal, met in result["goals"].items()]
+    return "## Goals\n\n" + "\n".join(lines) + "\n"
+
+
+def _side_by_side(found: dict[str, Any]) -> str:
+    names = ("loop", "steps", "median_step_seconds", "sampled_tokens", "trained_tokens", "trained_per_sampled")
+    return (
+        "## Beside verl's ToolAgentLoop\n\nStock verl on CPU, the same tiny policy, prompts, turns and tool time. Step "
+        f"time ratio {found['step_ratio']}.\n\n{_table(names, found['rows'])}"
+    )
+
+
+def _table(names: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
+    head = "| " + " | ".join(name.replace("_", " ") for name in names) + " |\n" + "|---" * len(names) + "|\n"
+    return head + "".join("| " + " | ".join(str(row[name]) for name in names) + " |\n" for row in rows)
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Lag and processor time as bars."""
+    if "loads" not in result:
+        return
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.6))
+    labels = [f"{row['trials']}\nx{row['workers']}" for row in result["loads"]]
+    left.set_title("Event-loop lag, p99 (ms), by trials at once and processes")
+    left.bar(labels, [row["lag_p99_ms"] for row in result["loads"]], color=OURS)
+    left.axhline(100, color=BARE, linestyle="--")
+    row = result["beside_bare"]
+    right.set_title("Processor time of one trial (ms)")
+    right.bar(["bare Harbor", "ours"], [row["bare_cpu_ms_per_trial"], row["ours_cpu_ms_per_trial"]], color=[BARE, OURS])
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
