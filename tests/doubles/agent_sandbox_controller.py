@@ -1,10 +1,12 @@
 """A STAND-IN for the controllers of kubernetes-sigs/agent-sandbox, of which no build can be had here.
 
-Written from the CRDs and their documentation (v1beta1). It plays: a SandboxWarmPool's refill from its template; a
-Sandbox's pod and its Ready and Finished conditions; a SandboxClaim that adopts a Ready warm Sandbox, or makes one, and
-becomes its controlling owner; the claim's status, which forwards the Sandbox's conditions; shutdownTime with the
-policies Delete and Retain; a pool or a template that is not there. What it leaves out: suspending, volumes, services,
-network policies, environment, updates of a template.
+Written from the CRDs of kubernetes-sigs/agent-sandbox (v1beta1; the commit is in tests/crds/SOURCES.json), its
+`docs/api.md`, which has the fields' descriptions, and for reasons and messages its `extensions/controllers`. It plays:
+a SandboxWarmPool's refill from its template; a Sandbox's pod and its Ready and Finished conditions; a SandboxClaim that
+adopts a Ready warm Sandbox, or makes one, and becomes its controlling owner; the claim's status, which forwards the
+Sandbox's conditions; shutdownTime with the policies Delete and Retain; a pool or a template that is not there. What it
+leaves out: suspending and resuming, volumes, services, network policies, environment, defaults of a pool for its
+claims, updates of a template, recreation of failed pods, the queues and expectations of the real controllers.
 """
 
 import asyncio

@@ -1,10 +1,14 @@
 """A STAND-IN for the controllers of OpenKruise Agents, of which no build can be had here.
 
-Written from the CRDs and their documentation (agents.kruise.io/v1alpha1). It plays: a SandboxSet's refill up to
-`replicas` unused sandboxes; a Sandbox's pod of the same name, phase and Ready condition; a SandboxClaim that takes a
-Ready sandbox of its pool, or makes one when there is none, writes its labels, detaches it from the pool, lets it take
-another image in place, waits until it is Ready, and completes whether it got one or not; shutdownTime; the end of a
-claim's time. What it leaves out: pausing, upgrades, volumes, runtimes, updates of a pool's template.
+Written from the CRDs of openkruise/agents (agents.kruise.io/v1alpha1; the commit is in tests/crds/SOURCES.json, with
+the fields' descriptions in its `api/v1alpha1`), its `docs/proposals` on claims, updates in place and creation on
+demand, and for reasons and messages its `pkg/controller/{sandbox,sandboxset,sandboxclaim}`. It plays: a SandboxSet's
+refill up to `replicas` unused sandboxes; a Sandbox's pod of the same name, phase and Ready condition; a SandboxClaim
+that takes a Ready sandbox of its pool, or makes one when there is none, writes its labels, detaches it from the pool,
+lets it take another image in place, waits until it is Ready, and completes whether it got one or not; shutdownTime; the
+end of a claim's time, and of a completed claim's. What it leaves out: `waitReadyTimeout` (a claim's own time counts),
+claims of several sandboxes, pausing, checkpoints, upgrades, volumes, runtimes, updates of a pool's template, the speed
+limits and expectations of the real controllers.
 
 `kubelet` also plays what the node does with a changed image, for API servers whose pods no kubelet runs.
 """
@@ -217,7 +221,7 @@ class KruiseController:
             return None
         status: dict[str, Any] = dict(claim.get("status", {}))
         if status.get("phase") == "Completed":
-            return None
+            return await self._end_completed(claim, status)
         pool = self.loop.get(self.sets, claim["spec"]["templateName"])
         if pool is None:
             await self._complete(claim, status, "SandboxSetNotFound", "SandboxSet not found or deleted")
@@ -239,6 +243,16 @@ class KruiseController:
             return None
         await self._progress(claim, status)
         return min(left, 0.5)
+
+    async def _end_completed(self, claim: JsonObject, status: JsonObject) -> float | None:
+        """A claim goes so long after it was completed; the sandbox that it got stays."""
+        ttl = claim["spec"].get("ttlAfterCompleted")
+        if ttl is None or ttl.startswith("-"):
+            return None
+        left = (seconds_until(status["completionTime"]) or 0) + duration_seconds(ttl)
+        if left <= 0:
+            await self.loop.delete(self.claims, name_of(claim))
+        return max(left, 0) or None
 
     async def _progress(self, claim: JsonObject, status: JsonObject) -> None:
         wanted = {**status, "phase": "Claiming", "message": "Claiming sandboxes: 0/1 claimed"}

@@ -1,7 +1,8 @@
 """The objects of the API server double: versions, selectors, patches, preconditions, quotas, owners, events.
 
 What it fakes: validation, defaulting, RBAC, admission and schemas are absent (`admit` can play some), strategic patches
-merge lists by replacing them, and deletion is immediate unless finalizers hold it.
+merge lists by replacing them, and deletion is immediate unless finalizers hold it. What belonged to a deleted object
+goes a moment later, as it does by the real collector; one that gets another owner meanwhile is kept.
 """
 
 import asyncio
@@ -61,6 +62,8 @@ class KubeStore:
     """Called with verb, kind and object before it is stored; may change it or raise a Refusal."""
     clock_lag_seconds: float = 0.0
     """How far the server's clock is from everybody else's."""
+    collect_seconds: float = 0.05
+    """After the end of an owner, until what belonged to it is collected."""
     observers: list[Callable[[Change], None]] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -138,12 +141,16 @@ class KubeStore:
     def _remove(self, key: Key) -> Object:
         gone = self.objects.pop(key)
         self._note("DELETED", key, copy.deepcopy(gone))
-        uid = gone["metadata"]["uid"]
-        for other, body in list(self.objects.items()):
-            owners = body["metadata"].get("ownerReferences") or []
-            if other in self.objects and any(owner["uid"] == uid for owner in owners):
-                self.delete(other, {})
+        asyncio.get_running_loop().call_later(self.collect_seconds, self._collect, gone["metadata"]["uid"])
         return gone
+
+    def _collect(self, uid: str) -> None:
+        """What this owner leaves behind, unless it has another that lives."""
+        living = {body["metadata"]["uid"] for body in self.objects.values()}
+        for other, body in list(self.objects.items()):
+            owners = {owner["uid"] for owner in body["metadata"].get("ownerReferences") or []}
+            if other in self.objects and uid in owners and not owners & living:
+                self.delete(other, {})
 
     def _write(self, kind: str, key: Key, body: Object) -> Object:
         self.objects[key] = body
