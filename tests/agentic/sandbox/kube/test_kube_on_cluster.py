@@ -5,7 +5,9 @@ import os
 import signal
 import sys
 import time
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faulty_proxy import FaultyProxy
@@ -13,7 +15,7 @@ from kube_rig import BASE_IMAGE, CLIENT, KINDS, Rig, Space, Spaces, cluster_rig,
 
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, LoadedCredentials
-from agentic.cluster.resources import DAEMON_SETS, JOBS, NODES, PODS, name_of
+from agentic.cluster.resources import DAEMON_SETS, JOBS, NETWORK_POLICIES, NODES, PODS, name_of
 from agentic.sandbox.base import ImageReference, SandboxProvider
 from agentic.sandbox.errors import SandboxExhaustedError, SandboxLostError, SandboxStartError
 from agentic.sandbox.kube.probing import try_proxy_port
@@ -37,7 +39,8 @@ from agentic.sandbox.base import ImageReference, SandboxSpec
 
 async def main():
     connect = lambda: KubeClient(LoadedCredentials(Path({account!r})), CLIENT, namespace={namespace!r})
-    provider = make_provider(kube_settings("pod", lease_seconds={lease}, renew_seconds=5), connect)
+    settings = kube_settings("pod", lease_seconds={lease}, renew_seconds=5, **{changes!r})
+    provider = make_provider(settings, connect)
     await provider.acquire(SandboxSpec({run_id!r}, "one", ImageReference("agentic/base:local")))
     print("ready", flush=True)
     await asyncio.Event().wait()
@@ -46,13 +49,14 @@ asyncio.run(main())
 """
 
 
-async def start_child(space: Space, run_id: str, lease: int) -> asyncio.subprocess.Process:
+async def start_child(space: Space, run_id: str, lease: int, **changes: Any) -> asyncio.subprocess.Process:
     code = CHILD.format(
         doubles=str(ROOT / "tests/doubles"),
         account=str(space.account),
         namespace=space.namespace,
         lease=lease,
         run_id=run_id,
+        changes=changes,
     )
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, cwd=ROOT, stdout=asyncio.subprocess.PIPE, start_new_session=True
@@ -81,6 +85,47 @@ async def test_what_a_killed_trainer_leaves_is_gone_after_the_lease_without_any_
             while (await rig.admin.list(JOBS, labels=labels)).items or await rig.pods(labels):
                 await asyncio.sleep(1)
         assert 40 < time.monotonic() - killed < 120
+
+
+def on_node(name: str) -> dict[str, Any]:
+    """Settings for sandboxes that only one fake node takes."""
+    tolerations = [TOLERATION]
+    return {"node_selector": [f"kubernetes.io/hostname={name}"], "tolerations": tolerations}
+
+
+@pytest.mark.timeout(150)
+async def test_a_sandbox_whose_node_is_lost_is_lost_and_nothing_of_it_is_left(spaces: Spaces) -> None:
+    name = f"lost-{uuid.uuid4().hex[:6]}"
+    async with cluster_rig("pod", spaces.of("pod"), **on_node(name)) as rig:
+        await rig.admin.apply(NODES, fake_node(name, pods=10))
+        sandbox = await rig.provider.acquire(rig.spec("one"))
+        await rig.admin.delete(NODES, name)
+        labels = f"agentic-rl/run={rig.run_id}"
+        async with asyncio.timeout(100):
+            while await rig.pods(labels):
+                await asyncio.sleep(1)
+        with pytest.raises(SandboxLostError, match=r"its (pod was deleted|node is gone)"):
+            await sandbox.exec("true")
+        await sandbox.release()
+        await rig.provider.close()
+        assert (await rig.admin.list(JOBS, labels=labels)).items == ()
+
+
+@pytest.mark.timeout(240)
+async def test_a_node_that_is_lost_with_the_trainer_leaves_nothing_behind_after_the_lease(spaces: Spaces) -> None:
+    space, name = spaces.of("pod"), f"lost-{uuid.uuid4().hex[:6]}"
+    async with cluster_rig("pod", space) as rig:
+        await rig.admin.apply(NODES, fake_node(name, pods=10))
+        child = await start_child(space, name, lease=60, **on_node(name))
+        labels = f"agentic-rl/run={name}"
+        assert len(await rig.pods(labels)) == 1
+        child.send_signal(signal.SIGKILL)
+        await rig.admin.delete(NODES, name)
+        await child.wait()
+        async with asyncio.timeout(180):
+            while (await rig.admin.list(JOBS, labels=labels)).items or await rig.pods(labels):
+                await asyncio.sleep(1)
+            assert (await rig.admin.list(NETWORK_POLICIES, labels=labels)).items == ()
 
 
 @pytest.mark.parametrize("kind", KINDS)
