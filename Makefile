@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: exec-server help setup demo test test-full test-clients check golden docs pins clean cluster cluster-needs cluster-down test-cluster bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
+.PHONY: exec-server help setup demo test test-full test-clients test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,8 +51,12 @@ test-cluster: cluster ## Run the tests that need it (ARGS="-k exec" picks some)
 	@$(PYTHON) -m testbed run $(PYTHON) -m pytest -m cluster $(ARGS)
 
 test-clients: setup ## Run the real agents (Codex, Claude Code, opencode, ...) through the proxy, on a script and on vLLM
-	@scripts/clients.sh >/dev/null
+	@$(PYTHON) -m agentic.rollout.agents install >/dev/null
 	@$(PYTHON) -m pytest -m 'not e2e' tests/clients $(ARGS)
+
+test-agents: setup ## Run the real agents by their names, in trials in real sandboxes, on a script (10 minutes with the installs)
+	@$(PYTHON) -m agentic.rollout.agents install >/dev/null
+	@$(PYTHON) -m pytest -m 'not e2e' tests/agents $(ARGS)
 
 check: setup ## Check format, lint, types, import rules and length bounds
 	@$(PYTHON) -m ruff format --check .
