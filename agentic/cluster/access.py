@@ -15,7 +15,6 @@ from agentic.cluster.resources import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Js
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 
-READ: tuple[Verb, ...] = ("get", "list", "watch")
 REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", is_namespaced=False
 )

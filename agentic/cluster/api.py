@@ -109,12 +109,6 @@ class KubeApi(Protocol):
         and ApiUnavailableError when the stream breaks or is silent too long. `Watcher` reconnects; this does not."""
         ...
 
-    async def logs(
-        self, pod: str, *, namespace: str | None = None, container: str = "", tail_lines: int | None = None
-    ) -> str:
-        """What the container has written so far."""
-        ...
-
     def exec(
         self,
         pod: str,

@@ -235,13 +235,6 @@ class KubeClient:
         except ValueError as problem:
             raise ApiUnavailableError(f"{what}: an event longer than {WATCH_LINE_BYTES} bytes") from problem
 
-    async def logs(
-        self, pod: str, *, namespace: str | None = None, container: str = "", tail_lines: int | None = None
-    ) -> str:
-        params = _unless_empty("container", container) + _unless_empty("tailLines", str(tail_lines or ""))
-        what = self._what("read the log of", PODS, pod, namespace)
-        return await self._transport.text(Call(what, "GET", self._path(PODS, namespace, pod, "log"), params))
-
     @asynccontextmanager
     async def exec(
         self,

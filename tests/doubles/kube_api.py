@@ -4,7 +4,7 @@
         client = KubeClient(FixedCredentials(Access(server.address)))
 
 It speaks get, list (pages, selectors), create, replace, the four kinds of patch, scale, status, delete, watch
-(bookmarks, 410), logs and exec (v5 and v4) for any group and kind. `faults` makes it answer 429, 5xx, break connections
+(bookmarks, 410) and exec (v5 and v4) for any group and kind. `faults` makes it answer 429, 5xx, break connections
 or dawdle. What it fakes is said in `kube_store` and `kube_pods`. `python tests/doubles/kube_api.py` serves alone and
 prints its address.
 """
@@ -134,9 +134,6 @@ class KubeApiServer:
         plural, namespace, name = key
         if part == "exec":
             return await self.pods.exec(request, self.store.find(key))
-        if part == "log":
-            self.store.find(key)
-            return web.Response(text=self.pods.logs.get(name, ""))
         if name:
             return web.json_response(self.store.find(key))
         labels, fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")

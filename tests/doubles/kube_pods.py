@@ -56,7 +56,6 @@ class PodRuntime:
     """A stream without traffic for so long is cut, as load balancers do."""
     exec_server: Path | None = None
     """Runs as process 1 where a pod's command asks for it, with the network of this machine."""
-    logs: dict[str, str] = field(default_factory=dict)
     running: dict[str, Pod] = field(default_factory=dict)
     """By uid."""
     _starting: dict[str, asyncio.Task[Pod]] = field(default_factory=dict)

@@ -232,9 +232,3 @@ async def test_requests_carry_who_made_them(api: KubeClient, server: KubeApiServ
     await api.create(CONFIG_MAPS, config("c"))
     assert FIELD_MANAGER == "agentic-rl"
     assert server.requests == ["POST /api/v1/namespaces/rl/configmaps"]
-
-
-async def test_logs_are_text(api: KubeClient, server: KubeApiServer) -> None:
-    await api.create(PODS, PODS.head("p"))
-    server.pods.logs["p"] = "one\ntwo\n"
-    assert await api.logs("p", tail_lines=5) == "one\ntwo\n"
