@@ -4,6 +4,7 @@ Faked is the model: pieces of thinking, text and calls are put together by a gra
 character or get one twice. Nothing here knows how any parser reads them.
 """
 
+import json
 from random import Random
 
 THOUGHTS = ["\nI should look.\n", "", "\n\n", "a < b & c", "\nfirst\n\nthen 'x'\n", "größe 😀"]
@@ -39,6 +40,82 @@ def llama_replies(count: int) -> list[str]:
     while len(replies) < count:
         replies.add(_damaged(_llama_reply(random), random))
     return sorted(replies)
+
+
+def tagged_replies(count: int) -> dict[str, list[str]]:
+    """Well-formed replies whose calls are no plain JSON, by the name of vLLM's parser of their form."""
+    random = Random("tagged")
+    writers = {
+        "qwen3_coder": _xml_call,
+        "glm47": _pairs_call,
+        "minimax_m2": _invoke_call,
+        "kimi_k2": _kimi_call,
+        "deepseek_v3": _deepseek_call,
+    }
+    replies: dict[str, list[str]] = {}
+    for name, write in writers.items():
+        opening, closing, gap = BLOCKS.get(name, ("", "", ""))
+        made = [gap.join(write(random, n) for n in range(random.choice([1, 1, 2]))) for _ in range(count)]
+        replies[name] = [random.choice(["", "Done: ", "größe 😀"]) + opening + text + closing for text in made]
+    return replies
+
+
+BAR, SPACE = "\uff5c", "\u2581"
+BLOCKS = {
+    "minimax_m2": ("<minimax:tool_call>\n", "\n</minimax:tool_call>", "\n"),
+    "kimi_k2": ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", ""),
+    "deepseek_v3": (f"<{BAR}tool{SPACE}calls{SPACE}begin{BAR}>", f"<{BAR}tool{SPACE}calls{SPACE}end{BAR}>", "\n"),
+}
+TAGGED_SCHEMAS = {
+    "cmd": {"type": "string"},
+    "old": {"type": "string"},
+    "count": {"type": "integer"},
+    "paths": {"type": "array", "items": {"type": "string"}},
+}
+TAGGED_TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": TAGGED_SCHEMAS}}}
+    for name in ("run", "stop")
+]
+
+
+def _values(random: Random) -> dict[str, object]:
+    choices: dict[str, list[object]] = {
+        "cmd": ["ls -l", "echo \"hi\" > 'x'", "a < b && c", "größe 😀", "two\nlines", "12", "null"],
+        "old": ["    indented\n  more", "</b>", "{x}"],
+        "count": [0, -3, 10**12],
+        "paths": [[], ["a", "b c"], ["ü"]],
+    }
+    return {key: random.choice(values) for key, values in choices.items() if random.random() < 0.6}
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _xml_call(random: Random, _number: int) -> str:
+    parts = [f"<parameter={key}>\n{_shown(value)}\n</parameter>\n" for key, value in _values(random).items()]
+    return f"<tool_call>\n<function={random.choice(['run', 'stop'])}>\n{''.join(parts)}</function>\n</tool_call>"
+
+
+def _pairs_call(random: Random, _number: int) -> str:
+    parts = [f"<arg_key>{key}</arg_key>\n<arg_value>{_shown(v)}</arg_value>\n" for key, v in _values(random).items()]
+    return f"<tool_call>{random.choice(['run', 'stop'])}\n{''.join(parts)}</tool_call>"
+
+
+def _invoke_call(random: Random, _number: int) -> str:
+    parts = [f'<parameter name="{key}">{_shown(value)}</parameter>\n' for key, value in _values(random).items()]
+    return f'<invoke name="{random.choice(["run", "stop"])}">\n{"".join(parts)}</invoke>'
+
+
+def _kimi_call(random: Random, number: int) -> str:
+    body = json.dumps(_values(random), ensure_ascii=False)
+    return f"<|tool_call_begin|>functions.run:{number}<|tool_call_argument_begin|>{body}<|tool_call_end|>"
+
+
+def _deepseek_call(random: Random, _number: int) -> str:
+    begin, end = (f"<{BAR}tool{SPACE}call{SPACE}{word}{BAR}>" for word in ("begin", "end"))
+    body = json.dumps(_values(random), ensure_ascii=False)
+    return f"{begin}function<{BAR}tool{SPACE}sep{BAR}>run\n```json\n{body}\n```{end}"
 
 
 def _hermes_reply(random: Random) -> str:

@@ -1,9 +1,11 @@
 """vLLM's own parsers on the replies of a JSON file, in a process of its own: `python vllm_parsers.py REPLIES RESULTS`.
 
 No double: the real parsers, faked is only their tokenizer, of which they ask the vocabulary. REPLIES is
-{"hermes": [text], "llama": [text]}; RESULTS is {peer: {text: [content, reasoning, [[name, arguments]]]}}.
+{"hermes": [text], "llama": [text], "tagged": {parser: [text]}, "tools": [...]}; RESULTS is
+{peer: {text: [content, reasoning, [[name, arguments]]]}}.
 """
 
+import importlib
 import json
 import logging
 import sys
@@ -12,7 +14,22 @@ from types import SimpleNamespace
 from typing import Any
 
 MARKERS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<|python_tag|>"]
+TAGS = [
+    *["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<minimax:tool_call>", "</minimax:tool_call>"],
+    *["<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_end|>"],
+    "<|tool_call_argument_begin|>",
+]
+DEEPSEEK_WORDS = ["calls begin", "calls end", "call begin", "call end", "sep"]
 TOKENIZER: Any = SimpleNamespace(get_vocab=lambda: {marker: number for number, marker in enumerate(MARKERS)})
+
+TAGGED = {
+    "qwen3_coder": "qwen3_engine_tool_parser.Qwen3EngineToolParser",
+    "glm47": "glm47_moe_tool_parser.Glm47MoeModelToolParser",
+    "minimax_m2": "minimax_m2_tool_parser.MinimaxM2ToolParser",
+    "kimi_k2": "kimi_k2_tool_parser.KimiK2ToolParser",
+    "deepseek_v3": "deepseekv3_tool_parser.DeepSeekV3ToolParser",
+}
+"""Parsers of calls that are no plain JSON."""
 
 type Reply = list[Any]
 
@@ -32,6 +49,8 @@ def main(replies_file: str, results_file: str) -> None:
         "qwen3 and hermes": {text: thinking(Qwen3ParserReasoningAdapter(TOKENIZER), text) for text in hermes},
         "llama3_json": {text: called(Llama3JsonToolParser(TOKENIZER).extract_tool_calls(text, None)) for text in llama},
     }
+    for peer, texts in replies["tagged"].items():
+        results[peer] = whole_tagged(TAGGED[peer], texts, replies["tools"])
     Path(results_file).write_text(json.dumps(results, ensure_ascii=False), "utf-8")
 
 
@@ -40,6 +59,29 @@ def whole_hermes(text: str) -> Reply:
     from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 
     return called(Hermes2ProToolParser(TOKENIZER).extract_tool_calls(text, None))
+
+
+def whole_tagged(path: str, texts: list[str], tools: list[Any]) -> dict[str, Reply]:
+    """Whole replies at once, by one of `TAGGED`; a parser is made for each, as for each request."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    module, _, name = path.partition(".")
+    made = getattr(importlib.import_module(f"vllm.tool_parsers.{module}"), name)
+    request = ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "."}], tools=tools)
+    vocabulary = AnyVocabulary()
+    return {text: called(made(vocabulary, request.tools).extract_tool_calls(text, request)) for text in texts}
+
+
+class AnyVocabulary:
+    """Of the tokens that these parsers look up."""
+
+    all_special_tokens: tuple[str, ...] = ()
+
+    def get_vocab(self) -> dict[str, int]:
+        """All of them."""
+        bar, space = "\uff5c", "\u2581"
+        deepseek = [f"<{bar}tool {words}{bar}>".replace(" ", space) for words in DEEPSEEK_WORDS]
+        return {marker: number for number, marker in enumerate([*MARKERS, *TAGS, *deepseek])}
 
 
 def thinking(parser: Any, text: str) -> Reply:

@@ -15,16 +15,23 @@ from typing import Any
 
 import pytest
 from proxy_tokens import make_tokenizer
-from reply_corpus import hermes_replies, llama_replies
+from reply_corpus import TAGGED_TOOLS, hermes_replies, llama_replies, tagged_replies
 
 from agentic.proxy.conversation import join_deltas
-from agentic.proxy.renderers.forms import LLAMA, ReplyForm
+from agentic.proxy.renderers.forms import ARGUMENT_TAGS, DEEPSEEK, INVOKE, KIMI, LLAMA, XML, ReplyForm
 from agentic.proxy.renderers.reply import ReplyReader
 
 HERE = Path(__file__).parent
 LISTS = {peer: HERE / f"parser_differences_{peer}.json" for peer in ("vllm", "library")}
 DOCUMENT = HERE.parents[2] / "docs" / "proxy-parsers.md"
-HERMES_REPLIES, LLAMA_REPLIES = hermes_replies(300), llama_replies(120)
+HERMES_REPLIES, LLAMA_REPLIES, TAGGED_REPLIES = hermes_replies(300), llama_replies(120), tagged_replies(60)
+TAGGED_FORMS = {
+    "qwen3_coder": ReplyForm("never", XML),
+    "glm47": ReplyForm("never", ARGUMENT_TAGS),
+    "minimax_m2": ReplyForm("never", INVOKE),
+    "kimi_k2": ReplyForm("never", KIMI),
+    "deepseek_v3": ReplyForm("never", DEEPSEEK),
+}
 FORMS = {
     "hermes": ReplyForm("never"),
     "deepseek_r1 and hermes": ReplyForm("opened"),
@@ -42,7 +49,7 @@ type Rule = Callable[[str, Reply, Reply], bool]
 
 
 def read_ours(text: str, form: ReplyForm) -> Reply:
-    reader = ReplyReader(form, [{"type": "function", "function": {"name": "run"}}])
+    reader = ReplyReader(form, TAGGED_TOOLS)
     message = join_deltas([*reader.feed(text), *reader.finish()])
     calls = [(call.name, value_of(call.arguments)) for call in message.tool_calls]
     return message.content, message.reasoning or "", calls
@@ -126,7 +133,8 @@ RULES: dict[str, Rule] = {
 def vllm_replies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Reply]]:
     """What vLLM's parsers make of the replies; importing vLLM takes 20 s, so it happens once, elsewhere."""
     folder = tmp_path_factory.mktemp("parsers")
-    (folder / "replies.json").write_text(json.dumps({"hermes": HERMES_REPLIES, "llama": LLAMA_REPLIES}), "utf-8")
+    asked = {"hermes": HERMES_REPLIES, "llama": LLAMA_REPLIES, "tagged": TAGGED_REPLIES, "tools": TAGGED_TOOLS}
+    (folder / "replies.json").write_text(json.dumps(asked), "utf-8")
     script = HERE.parents[1] / "doubles" / "vllm_parsers.py"
     command = [sys.executable, str(script), str(folder / "replies.json"), str(folder / "results.json")]
     subprocess.run(command, check=True, capture_output=True, timeout=500)
@@ -163,7 +171,26 @@ def listing(peers: dict[str, dict[str, Reply]]) -> str:
 def test_every_difference_to_vllm_s_parsers_is_listed_and_decided(
     vllm_replies: dict[str, dict[str, Reply]], golden: Callable[..., None]
 ) -> None:
-    golden(LISTS["vllm"], listing(vllm_replies), parse=json.loads)
+    untagged = {peer: replies for peer, replies in vllm_replies.items() if peer not in TAGGED_FORMS}
+    golden(LISTS["vllm"], listing(untagged), parse=json.loads)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("peer", sorted(TAGGED_FORMS))
+def test_calls_in_tags_are_read_as_by_vllm_but_for_white_space(
+    vllm_replies: dict[str, dict[str, Reply]], peer: str
+) -> None:
+    assert len(vllm_replies[peer]) > 20
+    for text, theirs in vllm_replies[peer].items():
+        ours = read_ours(text, TAGGED_FORMS[peer])
+        assert ours[2], text
+        assert in_values_stripped(ours) == in_values_stripped(theirs), text
+
+
+def in_values_stripped(reply: Reply) -> Reply:
+    content, reasoning, calls = without_space(reply)
+    stripped = [(name, {key: v.strip() if isinstance(v, str) else v for key, v in own.items()}) for name, own in calls]
+    return content, reasoning, stripped
 
 
 def test_every_difference_to_the_library_s_parser_is_listed_and_decided(golden: Callable[..., None]) -> None:
