@@ -43,6 +43,7 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "journal_directory": (["--journal", "journal"], Path("journal")),
     "journal_fsync": (["--fsync"], True),
     "owner_wait_seconds": (["--owner-wait-seconds", "0.5"], 0.5),
+    "own_port": (["--own-port", "0"], 0),
     "tracing": (["--tracing"], True),
 }
 
