@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from agentic.proxy import Engine, ProxyServer, ProxySettings, Renderer, Sampling
 from agentic.rollout.atif import Decode
+from agentic.rollout.engine_time import TimedEngine, TimedProxy
 from agentic.rollout.folder import leave_folders
 from agentic.rollout.pacing import rare_full_collections
 from agentic.rollout.proxy_socket import advertised, prepare_folder, proxy_settings, sandbox_environment
@@ -90,12 +91,13 @@ async def evaluate(
 
 
 @asynccontextmanager
-async def _proxy(evaluation: Evaluation, engine: Engine, renderer: Renderer) -> AsyncIterator[ProxyServer]:
-    proxy = ProxyServer(advertised(evaluation.proxy), engine, renderer)
+async def _proxy(evaluation: Evaluation, engine: Engine, renderer: Renderer) -> AsyncIterator[ProxyControl]:
+    timed = TimedEngine(engine)
+    proxy = ProxyServer(advertised(evaluation.proxy), timed, renderer)
     prepare_folder(proxy.unix_socket)
     await proxy.start()
     try:
-        yield proxy
+        yield TimedProxy(proxy, timed)
     finally:
         await proxy.stop()
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from agentic.proxy import SealedSession, Trajectory
 from agentic.rollout.errors import ExportError
+from agentic.rollout.outcomes import Outcome
 from agentic.rollout.records import token_digest
 from agentic.rollout.rollouts import RolloutResult
+from agentic.rollout.trial import TrialResult
 
 if TYPE_CHECKING:
     from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
@@ -98,11 +100,6 @@ def agent_loop_outputs(result: RolloutResult, rows: list[TrainingRow]) -> list["
         return []
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
-    details = {
-        "resolved": float(result.verdict.outcome == "solved"),
-        "turns": float(trial.turns),
-        "lost_attempts": float(len(result.lost)),
-    }
     metrics = AgentLoopMetrics(generate_sequences=trial.seconds.agent, compute_score=trial.seconds.grade)
     outputs = [
         AgentLoopOutput(
@@ -117,5 +114,22 @@ def agent_loop_outputs(result: RolloutResult, rows: list[TrainingRow]) -> list["
         )
         for row in rows
     ]
-    outputs[-1].extra_fields["reward_extra_info"] = details
+    outputs[-1].extra_fields["reward_extra_info"] = _details(result, trial)
     return outputs
+
+
+def _details(result: RolloutResult, trial: TrialResult) -> dict[str, float]:
+    """What verl logs of a validation as `val-aux/<split>/<name>/mean@<n>`, over the graded rollouts."""
+    outcome, sealed = result.verdict.outcome, result.sealed
+    return {
+        "resolved": float(outcome is Outcome.SOLVED),
+        "agent_timeout": float(outcome is Outcome.AGENT_TIMEOUT),
+        "context_overflow": float(outcome is Outcome.CONTEXT_OVERFLOW),
+        "turns": float(trial.turns),
+        "sampled_tokens": float(sealed.sampled_tokens if sealed else 0),
+        "lost_attempts": float(len(result.lost)),
+        "start_seconds": trial.seconds.start,
+        "agent_seconds": trial.seconds.agent,
+        "engine_seconds": result.engine_seconds,
+        "grading_seconds": trial.seconds.grade,
+    }

@@ -17,6 +17,7 @@ from agentic.proxy.engines.base import Engine
 from agentic.proxy.engines.verl_client import LLMServerClient, VerlClientEngine
 from agentic.rollout.actors import StartOnce, cause_of, named_actor
 from agentic.rollout.agent_loop_config import RolloutJob
+from agentic.rollout.engine_time import TimedEngine
 from agentic.rollout.errors import ProxyUnavailableError
 from agentic.rollout.proxy_socket import advertised, prepare_folder
 
@@ -25,7 +26,8 @@ class RunProxyActor(ProxyServerActor):
     """Starts itself at its first session."""
 
     def __init__(self, settings: ProxySettings, make_engine: Callable[[], Engine], tokenizer: str | Path) -> None:
-        super().__init__(advertised(settings), make_engine, tokenizer)
+        self._make_engine = make_engine
+        super().__init__(advertised(settings), self._timed_engine, tokenizer)
         self._started = StartOnce(self.start)
 
     @override
@@ -33,6 +35,20 @@ class RunProxyActor(ProxyServerActor):
         """See ProxyServer.open."""
         await self._started.get()
         return await super().open(spec)
+
+    @override
+    async def drop(self, session_id: str) -> None:
+        """See ProxyServer.drop."""
+        self._engine.take(session_id)
+        await super().drop(session_id)
+
+    async def engine_seconds(self, session_id: str) -> float:
+        """See `TimesEngine.engine_seconds`."""
+        return self._engine.take(session_id)
+
+    def _timed_engine(self) -> Engine:
+        self._engine = TimedEngine(self._make_engine())
+        return self._engine
 
     @override
     async def start(self) -> dict[str, str]:
@@ -60,6 +76,11 @@ class ActorProxy:
     async def drop(self, session_id: str) -> None:
         """See `ProxyControl.drop`."""
         await _answer(self._actor.drop.remote(session_id))
+
+    async def engine_seconds(self, session_id: str) -> float:
+        """See `TimesEngine.engine_seconds`."""
+        seconds: float = await _answer(self._actor.engine_seconds.remote(session_id))
+        return seconds
 
 
 @functools.cache

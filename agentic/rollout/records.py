@@ -43,6 +43,8 @@ class PhaseSeconds(BaseModel):
     """Sandbox and agent set up, last attempt."""
     agent: float = 0.0
     """The agent's work, last attempt."""
+    engine: float = 0.0
+    """Generations for the agent, within its work, last attempt; those at the same time add up."""
     grade: float = 0.0
     """The verifier, last attempt."""
 

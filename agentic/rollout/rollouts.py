@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentic.proxy import ProxyError, Sampling, SealedSession, SessionHandle, SessionSpec
+from agentic.rollout.engine_time import TimesEngine
 from agentic.rollout.errors import ProxyUnavailableError
 from agentic.rollout.grading.reward import score
 from agentic.rollout.outcomes import CaptureFacts, Outcome, Verdict, backoff_seconds, decide, should_retry
@@ -72,6 +73,8 @@ class RolloutResult:
     """The last attempt's; None when capture was lost."""
     started: float
     seconds: float
+    engine_seconds: float = 0.0
+    """What the engine worked for the last attempt, as far as the proxy measures it."""
     attempts: "tuple[Attempt, ...]" = ()
     """All of them, in order; the last one is what the fields above are about."""
 
@@ -87,6 +90,7 @@ class Attempt:
     """None when its session could not be opened."""
     sealed: SealedSession | None = None
     """None when capture was lost."""
+    engine_seconds: float = 0.0
 
 
 async def run_rollout(
@@ -117,6 +121,7 @@ async def run_rollout(
         sealed=outcome.sealed,
         started=started,
         seconds=time.monotonic() - began,
+        engine_seconds=outcome.engine_seconds,
         attempts=tuple(attempts),
     )
 
@@ -131,13 +136,14 @@ async def _attempt(
         try:
             trial = await trials.run(_trial(request, settings, handle))
             sealed = await proxy.seal(session_id)
+            engine_seconds = await proxy.engine_seconds(session_id) if isinstance(proxy, TimesEngine) else 0.0
         finally:
             # What is sealed has been fetched; a proxy that cannot forget any more has died and forgotten everything.
             with contextlib.suppress(ProxyError, ProxyUnavailableError):
                 await proxy.drop(session_id)
     except (ProxyError, ProxyUnavailableError) as error:
         return Attempt(session_id, Verdict(Outcome.INFRA, f"proxy: {type(error).__name__}: {error}"), trial)
-    return Attempt(session_id, decide(trial.facts, _capture(sealed)), trial, sealed)
+    return Attempt(session_id, decide(trial.facts, _capture(sealed)), trial, sealed, engine_seconds)
 
 
 def _session(request: RolloutRequest, settings: RolloutSettings, session_id: str) -> SessionSpec:
@@ -203,6 +209,7 @@ def make_record(result: RolloutResult, token_digests: tuple[str, ...] = ()) -> R
             total=result.seconds,
             start=trial.seconds.start if trial else 0.0,
             agent=trial.seconds.agent if trial else 0.0,
+            engine=result.engine_seconds,
             grade=trial.seconds.grade if trial else 0.0,
         ),
     )

@@ -6,6 +6,7 @@ Loaded by name (`trainer.v1.sampler.custom_sampler`); verl's own sampling decide
 - a group with too few rollouts to compare (see `groups.py`) is taken out, and counted in verl's metrics as
   `training/rollout_groups/masked`. Taken out, and not given a mask of zeros: the mean over tokens of a mini batch that
   holds nothing else would be 0/0;
+- what the run's records say of the step's rollouts (see `rollout_metrics.py`) is added to verl's metrics;
 - each row that goes to training is written to the run's audit file with the digest of its token ids and loss mask. The
   rollout records hold the same digests, taken from the proxy's sealed sessions, so that anybody can check that the
   tokens trained are the tokens sampled (`agentic.training.audit`);
@@ -27,9 +28,10 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agentic import json_lines
 from agentic.errors import TransientError
-from agentic.rollout.records import token_digest
+from agentic.rollout.records import Phase, token_digest
 from agentic.training.control import permute_within_groups
 from agentic.training.groups import group_of, lone_rows
+from agentic.training.rollout_metrics import RecordReader, rollout_metrics
 
 MASKED_GROUPS = "training/rollout_groups/masked"
 """Groups of a step that had too few rollouts to compare, in verl's metrics."""
@@ -42,6 +44,7 @@ class AuditedReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         options = kwargs["sampler_kwargs"]
         super().__init__(**{**kwargs, "poll_interval": float(options.poll_seconds)})
         self._audit_file = Path(options.audit_file)
+        self._records = RecordReader(self._audit_file.parent)
         self._min_group_rollouts = int(options.min_group_rollouts)
         self._shuffle = random.Random(int(options.seed)) if options.shuffle_rewards else None
 
@@ -50,6 +53,8 @@ class AuditedReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         batch, metrics = super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
         if partition_id == "train":
             batch, metrics[MASKED_GROUPS] = self._without_lone_groups(batch)
+            metrics |= rollout_metrics(self._records.take(Phase.TRAIN))
+            metrics |= rollout_metrics(self._records.take(Phase.VALIDATION), "rollouts/validation")
             if self._shuffle is not None:
                 self._permute_rewards(batch.keys, self._shuffle)
             self._write_audit(global_steps, batch.keys)

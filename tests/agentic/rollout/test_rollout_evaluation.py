@@ -61,6 +61,7 @@ async def test_an_evaluation_is_greedy_and_recorded(evaluation, policy, model_di
     assert [(record.task, record.outcome) for record in records] == [("first", "solved"), ("second", "solved")]
     assert {asked.sampling.temperature for asked in scripted.engine.received} == {0.0}
     assert [(done, total) for done, total, _ in told] == [(1, 2), (2, 2)]
+    assert all(0 < record.seconds.engine < record.seconds.agent for record in records)
     found = read_records(evaluation.run_dir, Phase.EVALUATE)
     assert {record.task for record in found} == {"first", "second"}
     assert {record.checkpoint for record in found} == {"base"}
