@@ -7,9 +7,6 @@ the task is unjudged, never bad.
 """
 
 import asyncio
-import base64
-import io
-import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,13 +15,12 @@ from pathlib import Path
 
 from agentic.images.local import build_images
 from agentic.images.settings import ImageSettings
+from agentic.rollout.grading.reference import solution_commands
 from agentic.rollout.settings import ScriptedAgentSettings
 from agentic.rollout.trial import TrialRequest, TrialRunner, sandboxed_runner
 from agentic.sandbox.providers import open_store
 from agentic.sandbox.settings import SandboxSettings
 
-CHUNK_CHARACTERS = 60_000
-"""Of an encoded solution in one command: the kernel takes 128 KiB for one word."""
 START_SECONDS, SOLUTION_SECONDS, SPARE_SECONDS = 120.0, 600.0, 60.0
 TASK_FAULTS = {
     "RewardFileNotFoundError": "the tests wrote no reward: write 1 or 0 to /logs/verifier/reward.txt",
@@ -112,21 +108,6 @@ async def task_trials(
             yield TaskTrials(runner, Path(folder)), broken
         finally:
             await runner.close()
-
-
-def solution_commands(solution: Path) -> tuple[str, ...]:
-    """Brings the folder to /solution, as Harbor does for its reference agent, runs it there and removes it again."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        archive.add(solution, arcname=".")
-    text = base64.b64encode(buffer.getvalue()).decode()
-    chunks = [text[start : start + CHUNK_CHARACTERS] for start in range(0, len(text), CHUNK_CHARACTERS)]
-    return (
-        "mkdir -p /solution",
-        *(f"printf %s {chunk} >> /solution/.archive" for chunk in chunks),
-        "base64 -d < /solution/.archive | tar -xz --no-same-owner -C /solution && rm /solution/.archive",
-        "chmod +x /solution/solve.sh && /solution/solve.sh; rm -rf /solution",
-    )
 
 
 def _tests_output(trial: Path) -> str:

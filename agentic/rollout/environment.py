@@ -19,6 +19,7 @@ from agentic.rollout.grading.history import REPOSITORY_DEPTH, forget_later_histo
 from agentic.sandbox import base
 from agentic.sandbox.base import SandboxImage
 from agentic.sandbox.harbor_environment import SandboxEnvironment, make_sandbox_id
+from agentic.sandbox.local.process import ProcessSandbox
 from agentic.sandbox.rootfs import Rootfs
 from agentic.tasks.grading_policy import read_policy
 
@@ -35,6 +36,11 @@ class FreshlyGradedEnvironment(SandboxEnvironment):
         spec = self._running().spec
         if may_hold_repository(spec.image, folder or spec.workdir):
             await forget_later_history(self, folder)
+
+    @property
+    def shares_processes(self) -> bool:
+        """Only where nothing is isolated."""
+        return isinstance(self._running(), ProcessSandbox)
 
     async def run(
         self, command: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float | None = None
@@ -67,8 +73,8 @@ class LoglessEnvironment(FreshlyGradedEnvironment):
 
 
 def may_hold_repository(image: SandboxImage, folder: str | None) -> bool:
-    """Whether a look into the sandbox is needed: not where this machine has the image's layers, and none has a `.git` so
-    near to the top of the folder as history is looked for."""
+    """Whether a look into the sandbox is needed: not where this machine has the image's layers, and none has a `.git`
+    so near to the top of the folder as history is looked for."""
     if not isinstance(image, Rootfs):
         return True
     inside = (folder or image.config.workdir).strip("/")

@@ -9,13 +9,15 @@ and the trials may be in this process, in Ray actors, or elsewhere.
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
 from agentic.proxy import ProxyError, Sampling, SealedSession, SessionHandle, SessionSpec
 from agentic.rollout.engine_time import TimesEngine
 from agentic.rollout.errors import ProxyUnavailableError
-from agentic.rollout.grading.reward import score
+from agentic.rollout.grading.reference import NO_MODEL, reference_seconds
+from agentic.rollout.grading.reward import Measured, needs_reference, score
 from agentic.rollout.outcomes import CaptureFacts, Outcome, Verdict, backoff_seconds, decide, should_retry
 from agentic.rollout.records import Phase, PhaseSeconds, RolloutRecord
 from agentic.rollout.settings import RolloutSettings
@@ -109,12 +111,7 @@ async def run_rollout(
     return RolloutResult(
         request=request,
         verdict=outcome.verdict,
-        reward=score(
-            outcome.verdict.outcome,
-            outcome.trial.facts.rewards if outcome.trial else None,
-            settings.reward,
-            training=request.phase is Phase.TRAIN,
-        ),
+        reward=await _reward(request, settings, trials, outcome),
         attempt=attempt,
         lost=tuple(earlier.verdict.infra_reason or "" for earlier in attempts[:-1]),
         trial=outcome.trial,
@@ -124,6 +121,19 @@ async def run_rollout(
         engine_seconds=outcome.engine_seconds,
         attempts=tuple(attempts),
     )
+
+
+async def _reward(
+    request: RolloutRequest, settings: RolloutSettings, trials: TrialControl, attempt: Attempt
+) -> float | None:
+    training, outcome = request.phase is Phase.TRAIN, attempt.verdict.outcome
+    grading = attempt.trial.grading if attempt.trial is not None else None
+    measured = Measured(grading.patch_lines, grading.tests_seconds) if grading is not None else Measured()
+    if needs_reference(outcome, settings.reward, training=training):
+        like = _trial(request, settings, SessionHandle(session_id=attempt.trial_id, base_url=NO_MODEL, api_key="none"))
+        seconds = await reference_seconds(like, trials, Path(request.trials_dir).parent / "reference")
+        measured = replace(measured, reference_seconds=seconds)
+    return score(outcome, measured, settings.reward, training=training)
 
 
 async def _attempt(

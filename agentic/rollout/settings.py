@@ -32,16 +32,19 @@ __all__ = [
 
 
 class RewardSettings(Settings):
-    """Bonuses on top of 1.0 for a solved task, in training only: validation is the plain resolve rate."""
+    """Bonuses on top of 1.0 for a resolved task, in training only: validation is the plain resolve rate. Both are off
+    at 0; usual values are 0.1 and 0.05."""
 
     small_patch_bonus: float = Field(0.0, ge=0.0, le=0.5)
-    """Added when the verifier reports `patch_lines` of at most `small_patch_lines`."""
+    """Added when the graded patch adds and removes at least one line and at most `small_patch_lines`."""
     small_patch_lines: int = Field(10, ge=1)
-    """The largest patch, in changed lines, that counts as small."""
+    """The largest patch that counts as small: added lines plus removed ones, so that a changed line counts twice."""
     fast_tests_bonus: float = Field(0.0, ge=0.0, le=0.5)
-    """Added when the verifier reports `tests_seconds` of at most `fast_tests_seconds`."""
-    fast_tests_seconds: float = Field(1.0, gt=0)
-    """The longest run of the task's tests that counts as fast."""
+    """Added when the task's tests took at most `fast_tests_factor` times what they take on its reference solution,
+    which is measured once for a task and run, in a sandbox of the same kind. A task without a solution gives none."""
+    fast_tests_factor: float = Field(1.0, gt=0.0, le=10.0)
+    """Below 1, only code that is faster than the reference's by so much earns the bonus. The times of short tests vary
+    by some ten per cent between runs."""
 
 
 class TrialServerSettings(Settings):

@@ -61,6 +61,9 @@ class GradingPolicy(Settings):
     """Paths whose changes are undone, besides the defaults."""
     allowed: tuple[Pattern, ...] = ()
     """Paths that are the agent's to change, whatever protects them."""
+    may_leave_processes: bool = False
+    """Whether the tests' own processes may still run when the test script ends. Otherwise a reward is not believed
+    then: code under test could have left a process that writes it."""
     uses_defaults: bool = True
     """Whether the default paths are protected; without them only `protected` is."""
 

@@ -1,7 +1,8 @@
 """Grades a SWE-bench instance in its sandbox; copied into the task's `tests/` and run there by `tests/test.sh`.
 
 Runs the row's script as SWE-bench's harness does, standard output and error in one log, and lets the package's own
-`get_eval_report` say whether the log means resolved. Out of time is not resolved. The reward is written last.
+`get_eval_report` say whether the log means resolved. Out of time is not resolved. What the script left running, orphans
+included, is ended; then the reward is written, last.
 """
 
 from __future__ import annotations
@@ -13,12 +14,24 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 TESTS = Path("/tests")
 LOGS = Path("/logs/verifier")
 SHOWN_CHARACTERS = 20_000
+SUBREAPER, NOT_DUMPABLE = 36, 4
+ENDING_SECONDS = 10.0
+
+
+def guard_process() -> None:
+    """Orphans are ours to end, and nobody of the same user may read our memory or descriptors."""
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    libc.prctl(SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(NOT_DUMPABLE, 0, 0, 0, 0)
 
 
 def run_script(seconds: float, log: Path) -> bool:
@@ -36,10 +49,37 @@ def run_script(seconds: float, log: Path) -> bool:
         except subprocess.TimeoutExpired:
             return False
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(script.pid, signal.SIGKILL)
-            script.wait()
+            end_descendants(script)
     return True
+
+
+def end_descendants(script: subprocess.Popen[bytes]) -> None:
+    """Kill children until none is left; the orphans of each round become the children of the next."""
+    end = time.monotonic() + ENDING_SECONDS
+    while time.monotonic() < end:
+        for pid in list_children() or [script.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if script.poll() is not None and not reap():
+            return
+        time.sleep(0.01)
+
+
+def reap() -> bool:
+    """Whether there are children still."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return False
+    return True
+
+
+def list_children() -> list[int]:
+    try:
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    except FileNotFoundError:  # a kernel without this file
+        return []
 
 
 def is_resolved(row: dict[str, object], log: Path) -> bool:
@@ -55,6 +95,7 @@ def is_resolved(row: dict[str, object], log: Path) -> bool:
 
 
 def main() -> None:
+    guard_process()
     row = json.loads((TESTS / "row.json").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "test_output.txt"

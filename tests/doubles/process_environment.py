@@ -117,6 +117,10 @@ class ProcessEnvironment(BaseEnvironment):
             raise
         return ExecResult(stdout=stdout.decode(), stderr=stderr.decode(), return_code=process.returncode or 0)
 
+    @property
+    def shares_processes(self) -> bool:
+        return True
+
     async def run(
         self, command: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float | None = None
     ) -> SandboxResult:

@@ -62,19 +62,43 @@ SPARE_SHARE = 0.2
 NOWHERE = Listing("/", {})
 """The working folder where no changes are brought."""
 
+LEFT_RUNNING = (
+    "the tests left processes running, any of which could have written the reward: end them in tests/test.sh, or say "
+    "metadata.grading.may_leave_processes"
+)
+"""Why a resolved task earns nothing; the check of a task with its reference solution shows it too."""
+
+PATIENCE_SECONDS = 0.5
+"""How long processes that the tests ended last may take to be gone."""
+
 _NO_REWARD = (RewardFileNotFoundError, RewardFileEmptyError, VerifierOutputParseError)
 _RUN = """\
+set -- {processes}
+before=" $* "
+left() {{
+  for process in {processes}; do
+    case "$before" in *" $process "*) continue ;; esac
+    read -r line 2> /dev/null < "$process/stat" || continue
+    case "${{line##*) }}" in Z*) ;; *) return 0 ;; esac
+  done
+  return 1
+}}
 ({script}) > {log} 2>&1
+for reward in {rewards} /; do [ -f "$reward" ] && break; done
+[ "$reward" = / ] || content=$(head -c 65536 "$reward")
 tail -c {log_bytes} {log} >&2
-for reward in {rewards}; do
-  if [ -f "$reward" ]; then basename "$reward"; head -c 65536 "$reward"; break; fi
-done
+if left && sleep {patience} && left; then echo busy; else echo quiet; fi
+[ "$reward" = / ] || printf '%s\n%s\n' "${{reward##*/}}" "$content"
 """
 
 
 @runtime_checkable
 class GradedEnvironment(Runs, Protocol):
     """A Harbor environment whose agent can be graded in a fresh sandbox."""
+
+    @property
+    def shares_processes(self) -> bool:
+        """Whether processes of others are seen inside, so that it cannot be told what the tests left running."""
 
     async def end_commands(self) -> None:
         """See `Sandbox.end_commands`."""
@@ -91,12 +115,13 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
         super().__init__(*arguments, **keywords)
         self._ends = time.monotonic() + grading_seconds - min(SPARE_SECONDS, SPARE_SHARE * grading_seconds)
         self._retries = grading_retries
+        self._policy = GradingPolicy()
         self._paths = EnvironmentPaths.for_os(self.environment.os)
 
     @override
     async def verify(self) -> VerifierResult:
         """Raises GradingSetupError when the environment or the task cannot be graded so."""
-        policy = await asyncio.to_thread(read_policy, self.task.paths.task_dir)
+        policy = self._policy = await asyncio.to_thread(read_policy, self.task.paths.task_dir)
         environment = self._environment()
         await environment.end_commands()
         if self.step_name is not None or self._skip_tests_upload:
@@ -184,14 +209,20 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
         return untouched
 
     async def _judge(
-        self, environment: Runs, untouched: Listing, changes: Sequence[Change], report: GradingReport
+        self, environment: GradedEnvironment, untouched: Listing, changes: Sequence[Change], report: GradingReport
     ) -> VerifierResult:
         """Bring changes and tests, run the tests, read the reward."""
         paths = self._paths
         script = await self._bring(environment, untouched, changes)
         log = f"{paths.verifier_dir}/{self.trial_paths.test_stdout_path.name}"
-        rewards = f"{paths.reward_json_path} {paths.reward_text_path}"
-        command = _RUN.format(script=script, log=log, log_bytes=LOG_BYTES, rewards=rewards)
+        command = _RUN.format(
+            script=script,
+            log=log,
+            log_bytes=LOG_BYTES,
+            rewards=f"{paths.reward_json_path} {paths.reward_text_path}",
+            processes="" if environment.shares_processes else "/proc/[0-9]*",
+            patience=PATIENCE_SECONDS,
+        )
         limit = self._tests_limit_seconds()
         began = time.monotonic()
         result = await self.environment.exec(command=command, env=self._env(), timeout_sec=limit)
@@ -201,7 +232,11 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
             self.trial_paths.test_stdout_path.write_text(f"the tests took longer than {limit} s\n")
             return self._result(report.model_copy(update={"timed_out": True}), {"reward": 0.0})
         self.trial_paths.test_stdout_path.write_text(result.stderr or "")
-        return self._result(report, self._parse(result.stdout or ""))
+        state, _, written = (result.stdout or "").partition("\n")
+        rewards = self._parse(written)
+        if state == "busy" and not self._policy.may_leave_processes and rewards.get("reward", 0.0) > 0.0:
+            return self._result(report.model_copy(update={"reason": LEFT_RUNNING}), {"reward": 0.0})
+        return self._result(report, rewards)
 
     def _tests_limit_seconds(self) -> int:
         left = self._ends - time.monotonic()
@@ -223,7 +258,7 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
         return resolve_env_vars(merged) if merged else None
 
     def _parse(self, output: str) -> dict[str, float]:
-        name, _, content = output.partition("\n")
+        name, _, content = output.removesuffix("\n").partition("\n")
         for path, parse in (
             (self.trial_paths.reward_json_path, self._parse_reward_json),
             (self.trial_paths.reward_text_path, self._parse_reward_text),

@@ -2,27 +2,43 @@
 
 1. Test files and test configuration are put back as they were, and what was added of that kind is removed, so that
    only the library's own code can differ;
-2. the tests run with the probe, which says what became of each;
-3. the reward is 1 when every test of FAIL_TO_PASS and PASS_TO_PASS passed, else 0, and is written last.
+2. the tests run with the probe, which says what became of each, and by a word from a pipe that it is the probe who says
+   so: an early exit leaves no report, and a file that anybody else writes has not the word;
+3. what the tests left running is ended, orphans included, which come back to this process;
+4. the reward is 1 when every test of FAIL_TO_PASS and PASS_TO_PASS passed, else 0, and is written last.
 
-The library runs in the tests' process, as with every test runner: code that looks for the grader there could forge what
-the probe writes. Whoever trains on such tasks grades in a fresh sandbox and looks at what is rewarded.
+The library runs in the tests' process, as with every test runner: code that looks for the probe in that process' memory
+could still forge what it writes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 TESTS = Path(os.environ.get("TESTS", "/tests"))
 LOGS = Path(os.environ.get("LOGS", "/logs/verifier"))
 CONFIGURATION = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml")
 STARTUP = ("sitecustomize.py", "usercustomize.py")
+SUBREAPER, NOT_DUMPABLE = 36, 4
+ENDING_SECONDS = 10.0
+
+
+def guard_process() -> None:
+    """Orphans are ours to end, and nobody of the same user may read our memory or descriptors."""
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    libc.prctl(SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(NOT_DUMPABLE, 0, 0, 0, 0)
 
 
 def restore(app: Path) -> None:
@@ -41,24 +57,66 @@ def restore(app: Path) -> None:
 
 
 def run_tests(app: Path, seconds: float, out: Path) -> dict[str, str]:
+    word = os.urandom(16).hex()
+    reading, writing = os.pipe()
+    os.write(writing, word.encode())
+    os.close(writing)
     environment = {
         **os.environ,
+        "PROBE_WORD": str(reading),
         "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
         "PROBE_OUT": str(out),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "agentic_probe", "--tb=short"]
+    command = [sys.executable, "-m", "pytest", *options]
+    tests = subprocess.Popen(command, cwd=app, env=environment, pass_fds=[reading], start_new_session=True)
+    os.close(reading)
     try:
-        subprocess.run(
-            [sys.executable, "-m", "pytest", *options], cwd=app, env=environment, timeout=seconds, check=False
-        )
-        outcomes = json.loads(out.read_text(encoding="utf-8"))["outcomes"]
-    except (subprocess.TimeoutExpired, OSError, ValueError, KeyError, TypeError):
+        tests.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return {}
+    finally:
+        end_descendants(tests)
+    try:
+        report = json.loads(out.read_text(encoding="utf-8"))
+        outcomes = report["outcomes"] if report["word"] == word else {}
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
     return outcomes if isinstance(outcomes, dict) else {}
 
 
+def end_descendants(tests: subprocess.Popen[bytes]) -> None:
+    """Kill children until none is left; the orphans of each round become the children of the next."""
+    end = time.monotonic() + ENDING_SECONDS
+    while time.monotonic() < end:
+        for pid in list_children() or [tests.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if tests.poll() is not None and not reap():
+            return
+        time.sleep(0.01)
+
+
+def reap() -> bool:
+    """Whether there are children still."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return False
+    return True
+
+
+def list_children() -> list[int]:
+    try:
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    except FileNotFoundError:  # a kernel without this file
+        return []
+
+
 def main() -> None:
+    guard_process()
     expected = json.loads((TESTS / "expected.json").read_text(encoding="utf-8"))
     app = Path(os.environ.get("APP", expected["app"]))
     restore(app)

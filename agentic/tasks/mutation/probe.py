@@ -2,7 +2,9 @@
 
 Copied into sandboxes and loaded there with `-p agentic_probe`; never imported by this project. `PROBE_OUT` names the
 file to write, when the session ends: nothing is there after a crash. With `PROBE_TRACE` set, `calls` holds for each
-test the functions of files below the working directory, by file and first line.
+test the functions of files below the working directory, by file and first line. `PROBE_WORD` is the descriptor of a
+pipe that holds a word to put into the file, so that a reader knows who wrote it; both are taken out of the environment
+before any test is imported.
 """
 
 from __future__ import annotations
@@ -24,6 +26,19 @@ calls: dict[str, list[list[str | int]]] = {}
 seen: set[tuple[str, int]] = set()
 ROOT = os.path.join(os.getcwd(), "")
 TRACING = bool(os.environ.get("PROBE_TRACE"))
+OUT = os.environ.pop("PROBE_OUT", "")
+
+
+def _take_word() -> str:
+    """Once: a pipe that was read is empty."""
+    number = os.environ.pop("PROBE_WORD", "")
+    if not number:
+        return ""
+    with open(int(number), encoding="ascii") as pipe:
+        return pipe.read()
+
+
+WORD = _take_word()
 
 
 def _enter(code: CodeType, offset: int) -> Any:
@@ -61,5 +76,5 @@ def pytest_runtest_logfinish(nodeid: str) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    with open(os.environ["PROBE_OUT"], "w", encoding="utf-8") as file:
-        json.dump({"outcomes": outcomes, "messages": messages, "calls": calls}, file)
+    with open(OUT, "w", encoding="utf-8") as file:
+        json.dump({"word": WORD, "outcomes": outcomes, "messages": messages, "calls": calls}, file)

@@ -73,10 +73,9 @@ async def test_a_policy_that_submits_at_once_fails_with_a_graded_zero(serve, pol
 
 
 async def test_bonuses_are_for_training_only(serve, policy, request_for, write_task, tmp_path):
-    script = """#!/bin/sh\necho '{"reward": 1, "patch_lines": 2}' > "$ROOT/logs/verifier/reward.json"\n"""
-    task = str(write_task(tmp_path / "tasks" / "bonus", script))
+    task = str(write_task(tmp_path / "tasks" / "bonus"))
     bonus = RewardSettings(small_patch_bonus=0.1)
-    async with serve(policy(SUBMIT)) as proxy:
+    async with serve(policy(FIX, SUBMIT)) as proxy:
         trained = await roll_out(proxy, request_for(task_dir=task), reward=bonus)
         validated = await roll_out(
             proxy, request_for(task_dir=task, rollout_id="uid_1", phase=Phase.VALIDATION), reward=bonus
