@@ -6,7 +6,7 @@ what was no call by then is text. The prompt has opened the first header. Work f
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
 from ..conversation import CallArguments, CallStart, ReasoningDelta, ReplyDelta, TextDelta
@@ -41,14 +41,6 @@ class HarmonyReader:
         self._has_messages = False
         self._part = Part.HEADER
         self._out: list[ReplyDelta] = []
-        self._steps: dict[Part, Callable[[bool], bool]] = {
-            Part.HEADER: self._read_header,
-            Part.THINKING: self._read_body,
-            Part.TEXT: self._read_body,
-            Part.BEFORE_ARGUMENTS: self._begin_arguments,
-            Part.ARGUMENTS: self._read_body,
-            Part.BETWEEN: self._seek_header,
-        }
 
     def feed(self, text: str) -> list[ReplyDelta]:
         """What is certain after this text too."""
@@ -63,7 +55,7 @@ class HarmonyReader:
 
     def _run(self, text: str, is_end: bool) -> list[ReplyDelta]:
         self._rest += text
-        while self._steps[self._part](is_end):
+        while STEPS[self._part](self, is_end):
             pass
         out, self._out = self._out, []
         return merged(out)
@@ -114,3 +106,14 @@ class HarmonyReader:
     def _go(self, part: Part) -> bool:
         self._part = part
         return True
+
+
+STEPS: Mapping[Part, Callable[[HarmonyReader, bool], bool]] = {
+    Part.HEADER: HarmonyReader._read_header,
+    Part.THINKING: HarmonyReader._read_body,
+    Part.TEXT: HarmonyReader._read_body,
+    Part.BEFORE_ARGUMENTS: HarmonyReader._begin_arguments,
+    Part.ARGUMENTS: HarmonyReader._read_body,
+    Part.BETWEEN: HarmonyReader._seek_header,
+}
+"""What reads each place. Of the class: a reader that held its own methods would be garbage for the collector."""

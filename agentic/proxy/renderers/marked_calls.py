@@ -4,7 +4,7 @@ As in `calls`, arguments are given out as they are written, good JSON or not, on
 was no call by then is none. Work for each piece is linear in the piece.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
 from .calls import LONGEST_NAME, Called, CallPiece
@@ -31,12 +31,6 @@ class MarkedReader:
         self._place = Place.BEFORE_CALL
         self._is_call = False
         self._out: list[CallPiece] = []
-        self._steps: dict[Place, Callable[[], bool]] = {
-            Place.BEFORE_CALL: self._seek_call,
-            Place.NAME: self._take_name,
-            Place.BEFORE_ARGUMENTS: self._begin_arguments,
-            Place.ARGUMENTS: self._take_arguments,
-        }
 
     @property
     def is_call(self) -> bool:
@@ -56,7 +50,7 @@ class MarkedReader:
     def feed(self, text: str) -> list[CallPiece]:
         """What is certain after this text too."""
         self._rest += text
-        while self._steps[self._place]():
+        while STEPS[self._place](self):
             pass
         return self._given()
 
@@ -103,3 +97,12 @@ class MarkedReader:
     def _go(self, place: Place) -> bool:
         self._place = place
         return True
+
+
+STEPS: Mapping[Place, Callable[[MarkedReader], bool]] = {
+    Place.BEFORE_CALL: MarkedReader._seek_call,
+    Place.NAME: MarkedReader._take_name,
+    Place.BEFORE_ARGUMENTS: MarkedReader._begin_arguments,
+    Place.ARGUMENTS: MarkedReader._take_arguments,
+}
+"""What reads each place. Of the class: a reader that held its own methods would be garbage for the collector."""

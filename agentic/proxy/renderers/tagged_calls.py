@@ -10,7 +10,7 @@ they are not whole instead of running half a call. Work for each piece is linear
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 
 from ..conversation import Json, whole_text
@@ -45,15 +45,6 @@ class TaggedReader:
         self._value = _Value(is_string=False, is_shown=False, trims=False)
         self._out: list[CallPiece] = []
         self._is_call = False
-        self._steps: dict[Place, Callable[[], bool]] = {
-            Place.BEFORE_CALL: self._seek_call,
-            Place.NAME: self._take_name,
-            Place.BEFORE_KEY: self._seek_key,
-            Place.KEY: self._take_key,
-            Place.BEFORE_VALUE: self._seek_value,
-            Place.VALUE: self._take_value,
-            Place.BROKEN: lambda: False,
-        }
 
     @property
     def is_call(self) -> bool:
@@ -73,7 +64,7 @@ class TaggedReader:
     def feed(self, text: str) -> list[CallPiece]:
         """What is certain after this text too."""
         self._rest += text
-        while self._steps[self._place]():
+        while STEPS[self._place](self):
             pass
         return self._given()
 
@@ -178,6 +169,18 @@ class TaggedReader:
     def _go(self, place: Place) -> bool:
         self._place = place
         return True
+
+
+STEPS: Mapping[Place, Callable[[TaggedReader], bool]] = {
+    Place.BEFORE_CALL: TaggedReader._seek_call,
+    Place.NAME: TaggedReader._take_name,
+    Place.BEFORE_KEY: TaggedReader._seek_key,
+    Place.KEY: TaggedReader._take_key,
+    Place.BEFORE_VALUE: TaggedReader._seek_value,
+    Place.VALUE: TaggedReader._take_value,
+    Place.BROKEN: lambda _: False,
+}
+"""What reads each place. Of the class: a reader that held its own methods would be garbage for the collector."""
 
 
 class _Value:
