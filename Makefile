@@ -32,7 +32,7 @@ cluster-needs:
 cluster-down: ## End it and leave nothing
 	@$(PYTHON) -m testbed down
 
-bench-sandbox: cluster ## Measure sandboxes on it beside other clients; writes docs/results/sandbox.json (quiet machine, 30 minutes)
+bench-sandbox: cluster ## Measure sandboxes on it beside other clients; writes docs/results/sandbox.json (quiet machine, 20 minutes; ARGS="--parts exec" or "--missing" for some)
 	@$(PYTHON) -m testbed run $(PYTHON) -m benchmarks.sandbox $(ARGS)
 
 bench-proxy: setup ## Measure the proxy beside rllm-model-gateway; writes docs/results/proxy.json (quiet machine; ARGS=--quick: 1 minute)

@@ -1,60 +1,104 @@
-"""`make bench-sandbox`: measures on the cluster for tests and writes docs/results/sandbox.json and its picture.
+"""`make bench-sandbox`: measures on the cluster for tests; writes docs/results/sandbox.json, its page and its picture.
 
-    python -m testbed run python -m benchmarks.sandbox [--quick] [--out docs/results/sandbox]
+    python -m testbed run python -m benchmarks.sandbox [--parts warm exec] [--missing] [--quick] [--out PATH]
 
-Run it while nothing else runs: latencies under load are the load's.
+Run it while nothing else runs: latencies under load are the load's. Each part is written as soon as it is measured and
+carries its own time and load, so a run that was interrupted goes on with `--missing`, and one part can be measured
+again by its name.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
-import platform
+import subprocess
+import sys
+import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.proxy.machine import description
+from benchmarks.sandbox.client import measure_client
+from benchmarks.sandbox.page import page
 from benchmarks.sandbox.picture import draw
-from benchmarks.sandbox.rounds import Plan, measure
+from benchmarks.sandbox.rounds import FULL, QUICK, Bench, measure_exec, measure_many, measure_transfers
+from benchmarks.sandbox.summary import goals
+from benchmarks.sandbox.warm import measure_warm
 from testbed.access import ClusterAccess
 from testbed.layout import Layout
 from testbed.tools import KUBERNETES
 
-FULL = Plan(sandboxes=64, concurrencies=(1, 100, 1000), commands=300, megabytes=400, claims=30, held=1000)
-QUICK = Plan(sandboxes=4, concurrencies=(1, 16), commands=32, megabytes=16, claims=3, held=50)
+PARTS = {
+    "client": measure_client,
+    "many": measure_many,
+    "warm": measure_warm,
+    "transfer": measure_transfers,
+    "exec": measure_exec,
+}
+"""In this order; each leaves nothing for the next."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sandbox", description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="these only, in this order")
+    parser.add_argument("--missing", action="store_true", help="only what the file lacks")
     parser.add_argument("--quick", action="store_true", help="a small plan, to see that it runs")
     parser.add_argument("--out", type=Path, default=Path("docs/results/sandbox"), help="without ending")
     options = parser.parse_args()
-    cluster = ClusterAccess(Layout.of_this_machine())
-    namespace = f"benchmark-{uuid.uuid4().hex[:8]}"
-    cluster.kubectl("create", "namespace", namespace)
-    cluster.kubectl("wait", f"--namespace={namespace}", "--for=create", "serviceaccount/default", "--timeout=30s")
-    try:
-        found = describe() | asyncio.run(measure(QUICK if options.quick else FULL, cluster, namespace))
-    finally:
-        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-    draw(found, options.out.with_suffix(".png"))
+    path = options.out.with_suffix(".json")
+    found = json.loads(path.read_text()) if path.exists() and not options.quick else {}
+    for name in options.parts:
+        if options.missing and name in found.get("parts", {}):
+            continue
+        say(f"{name} ...")
+        started = time.monotonic()
+        measured = measure_part(name, is_quick=options.quick)
+        say(f"{name}: {time.monotonic() - started:.0f} s")
+        found = {"machine": description(), "kubernetes": KUBERNETES, "parts": found.get("parts", {}) | {name: measured}}
+        write(found, options.out)
+    for row in found.get("goals", []):
+        say(f"{'met' if row['met'] else 'NOT met'}: {row['goal']}: {row['measured']} ({row['at']} {row['bound']})")
 
 
-def describe() -> dict[str, Any]:
-    """What it ran on."""
-    return {
+def say(words: str) -> None:
+    sys.stderr.write(f"benchmark: {time.strftime('%H:%M:%S')}  {words}\n")
+
+
+def measure_part(name: str, *, is_quick: bool) -> dict[str, Any]:
+    """In a namespace of its own."""
+    head = {
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {
-            "cores": os.cpu_count(),
-            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-            "kernel": platform.release(),
-            "load_before": round(os.getloadavg()[0], 2),
-        },
-        "kubernetes": KUBERNETES,
+        "load_before": round(os.getloadavg()[0], 2),
     }
+    with namespace() as (cluster, space), tempfile.TemporaryDirectory() as folder:
+        bench = Bench(QUICK if is_quick else FULL, cluster, space, Path(folder), say)
+        return head | asyncio.run(PARTS[name](bench))
+
+
+@contextlib.contextmanager
+def namespace() -> Iterator[tuple[ClusterAccess, str]]:
+    cluster = ClusterAccess(Layout.of_this_machine())
+    name = f"benchmark-{uuid.uuid4().hex[:8]}"
+    cluster.kubectl("create", "namespace", name)
+    try:
+        cluster.kubectl("wait", f"--namespace={name}", "--for=create", "serviceaccount/default", "--timeout=30s")
+        yield cluster, name
+    finally:
+        cluster.kubectl("delete", "namespace", name, "--wait=false")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(["kubectl", "wait", "--for=delete", f"namespace/{name}"], timeout=60, capture_output=True)
+
+
+def write(found: dict[str, Any], out: Path) -> None:
+    found["goals"] = goals(found["parts"])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    out.with_suffix(".md").write_text(page(found, out.name))
+    draw(found["parts"], out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

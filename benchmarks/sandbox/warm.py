@@ -18,8 +18,8 @@ from agentic.sandbox.base import Sandbox
 from agentic.sandbox.providers import make_provider, open_store
 from agentic.sandbox.settings import KruiseSandbox, PoolSettings
 from benchmarks.sandbox.measuring import Times, WrongResultError
+from benchmarks.sandbox.rounds import IMAGE, Bench
 from benchmarks.sandbox.ways import Ack, spec_of
-from testbed.access import ClusterAccess
 
 CLAIMS = Resource("agents.kruise.io", "v1alpha1", "sandboxclaims", "SandboxClaim")
 SANDBOXES = Resource("agents.kruise.io", "v1alpha1", "sandboxes", "Sandbox")
@@ -27,12 +27,14 @@ POOL_SECONDS = 120.0
 CRDS = Path(__file__).parents[2] / "tests/crds"
 
 
-async def measure_warm(cluster: ClusterAccess, namespace: str, image: str, claims: int) -> dict[str, Any]:
+async def measure_warm(bench: Bench) -> dict[str, Any]:
     """One after the other, each time from a full pool."""
-    cluster.install_crds(CRDS.glob("*.agents.kruise.io.yaml"))
+    bench.cluster.install_crds(CRDS.glob("*.agents.kruise.io.yaml"))
+    namespace, claims = bench.namespace, bench.plan.claims
     async with controller(namespace), KubeClient(LoadedCredentials(), namespace=namespace) as api:
-        ours, bare = await measure_ours(api, namespace, image, claims)
-        return {"bare claim": bare, "ours": ours, "ACKEnvironment": await measure_ack(api, namespace, image, claims)}
+        ours, bare = await measure_ours(api, namespace, IMAGE, claims)
+        bench.say(f"  bare claim {bare}, ours {ours}")
+        return {"bare claim": bare, "ours": ours, "ACKEnvironment": await measure_ack(api, namespace, IMAGE, claims)}
 
 
 @contextlib.asynccontextmanager

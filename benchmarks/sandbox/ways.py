@@ -73,12 +73,15 @@ class _Plain:
 
 
 class Ours(_Plain):
-    """A sandbox of the provider `pod`: the command runs under our wrapper, with limits on time and output."""
+    """Sandboxes of the provider `pod`: a command has limits on time and output, and is killed with all it started."""
 
-    name = "ours"
-
-    def __init__(self, sandboxes: list[Sandbox]) -> None:
+    def __init__(self, sandboxes: list[Sandbox], name: str = "ours") -> None:
         self._sandboxes = sandboxes
+        self.name = name
+
+    @property
+    def pods(self) -> list[str]:
+        return [sandbox.name for sandbox in self._sandboxes]  # type: ignore[attr-defined]
 
     async def run(self, pod: int) -> None:
         try:
