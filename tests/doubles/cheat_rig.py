@@ -88,10 +88,12 @@ class CheatRig:
         results = asyncio.run(build_images(tasks, store, ImageSettings(), SANDBOX))
         assert {result.reason for result in results if result.status == "failed"} == set()
 
-    def try_cheat(
-        self, task: str, *commands: str, seconds: float = 45.0, sockets: dict[str, str] | None = None
-    ) -> Graded:
+    def try_cheat(self, task: str, *commands: str) -> Graded:
         """One trial, kept whole."""
+        return asyncio.run(self.run(task, *commands))
+
+    async def run(self, task: str, *commands: str, sockets: dict[str, str] | None = None) -> Graded:
+        """The same; `sockets` of the host are shown to the agent."""
         self._count += 1
         request = TrialRequest(
             trial_id=f"{task}-{self._count}",
@@ -101,14 +103,11 @@ class CheatRig:
             base_url="http://127.0.0.1:9/v1",
             api_key="no-model",
             environment=EnvironmentSpec(kwargs={"sockets": sockets} if sockets else {}),
-            deadline_seconds=seconds + 60,
+            deadline_seconds=105,
             start_seconds=15,
-            grading_seconds=seconds,
+            grading_seconds=45,
             keep="all",
         )
-        return asyncio.run(self._run(request))
-
-    async def _run(self, request: TrialRequest) -> Graded:
         runner = sandboxed_runner("cheats", self.folder / "images", SANDBOX, 1)
         try:
             return Graded(await runner.run(request), self.folder / "trials" / request.trial_id)
