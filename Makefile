@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: exec-server help setup demo test test-full test-clients test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
+.PHONY: exec-server help setup demo test test-full test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ test-clients: setup ## Run the real agents (Codex, Claude Code, opencode, ...) t
 test-agents: setup ## Run the real agents by their names, in trials in real sandboxes, on a script (10 minutes with the installs)
 	@$(PYTHON) -m agentic.rollout.agents install >/dev/null
 	@$(PYTHON) -m pytest -m 'not e2e' tests/agents $(ARGS)
+
+test-cheats: setup ## Try to earn rewards without solving tasks, sixty ways, in real sandboxes (5 minutes)
+	@$(PYTHON) -m pytest -m '' tests/cheats $(ARGS)
 
 check: setup ## Check format, lint, types, import rules and length bounds
 	@$(PYTHON) -m ruff format --check .
