@@ -110,7 +110,7 @@ async def play(
 
 
 def _check_leavings(search: Search, trial_dir: Path) -> None:
-    assert search.files == []
+    assert search.files == [], search.files
     processes, _, devices = search.alive.strip().rpartition("\n")
     assert devices.split(":")[0].strip() == "lo", search.alive
     assert len(processes.split("\n\n")) <= 3, f"more than process 1 and the search itself:\n{processes}"

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.agents,
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore:Task.checksum will be deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:Items .* on TypedDict class:UserWarning"),  # litellm's own types
+    pytest.mark.filterwarnings("ignore:Items? .* on TypedDict class:UserWarning"),  # litellm's own types
 ]
 
 

@@ -1,12 +1,12 @@
 """How each real client is run against a base URL and a key, headless and without asking anybody."""
 
 import json
-import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "clients.sh"
+from agentic.rollout.agents.install import install
 
 TASK = "calc.add subtracts. Repair it."
 
@@ -19,11 +19,10 @@ class Run:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def program(name: str) -> Path:
-    """The installed program of a client, or Python of the clients that are written in it."""
-    made = subprocess.run([SCRIPT, name], check=True, stdout=subprocess.PIPE, text=True)
-    folder = Path(made.stdout.strip())
-    return folder / "bin" / "python" if name == "python" else folder / "program"
+def packages(name: str) -> Path:
+    """The packages of a client that is written in Python."""
+    (folder,) = install(name).parents[1].glob("lib/python*/site-packages")
+    return folder
 
 
 def codex(base_url: str, key: str, task: str = TASK, settings: Sequence[str] = ()) -> Run:
@@ -31,7 +30,7 @@ def codex(base_url: str, key: str, task: str = TASK, settings: Sequence[str] = (
     provider = f'{{name="policy",base_url="{base_url}",env_key="POLICY_KEY",wire_api="responses"}}'
     options = ["model=policy", "model_provider=policy", f"model_providers.policy={provider}", *settings]
     command = (
-        *(str(program("codex")), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
+        *(str(install("codex")), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
         *(part for option in options for part in ("-c", option)),
         task,
     )
@@ -47,7 +46,7 @@ def claude_code(base_url: str, key: str, task: str = TASK, options: Sequence[str
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "IS_SANDBOX": "1",  # without it, it refuses to skip permissions as root
     }
-    command = (str(program("claude-code")), "-p", task, "--dangerously-skip-permissions", *options)
+    command = (str(install("claude-code")), "-p", task, "--dangerously-skip-permissions", *options)
     return Run(command, environment)
 
 
@@ -68,7 +67,7 @@ def opencode(base_url: str, key: str, task: str = TASK, context_tokens: int = 40
         "share": "disabled",
     }
     environment = {"OPENCODE_CONFIG_CONTENT": json.dumps(settings), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
-    return Run((str(program("opencode")), "run", task), environment)
+    return Run((str(install("opencode")), "run", task), environment)
 
 
 def mini_swe_agent(base_url: str, key: str, task: str = TASK, options: Sequence[str] = ()) -> Run:
@@ -83,18 +82,21 @@ def mini_swe_agent(base_url: str, key: str, task: str = TASK, options: Sequence[
         "MSWEA_CONFIGURED": "true",
         "MSWEA_COST_TRACKING": "ignore_errors",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "PYTHONPATH": str(packages("mini-swe-agent")),
     }
-    return Run((str(program("python")), "-m", "minisweagent.run.mini", *options), environment)
+    # Its environment belongs to the interpreter of sandboxes; ours stands in, without packages of its own.
+    return Run((sys.executable, "-S", "-m", "minisweagent.run.mini", *options), environment)
 
 
 def terminus_2(base_url: str, key: str, task: str = TASK, context_tokens: int = 200_000) -> Run:
     """Terminus-2 over chat completions, by litellm; its terminal is tmux in the box."""
+    install("terminus-2")
     driver = Path(__file__).with_name("terminus_driver.py")
     environment = {"OPENAI_API_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    return Run((str(program("python")), str(driver), base_url, str(context_tokens), task), environment)
+    return Run((sys.executable, str(driver), base_url, str(context_tokens), task), environment)
 
 
 def sdk(style: str, base_url: str, key: str, questions: Sequence[str]) -> Run:
     """A conversation by a vendor's SDK; see sdk_driver.py for the styles."""
     driver = Path(__file__).with_name("sdk_driver.py")
-    return Run((str(program("python")), str(driver), style, base_url, key, *questions))
+    return Run((sys.executable, str(driver), style, base_url, key, *questions))

@@ -52,6 +52,9 @@ class ConnectedTerminus2(Terminus2):  # type: ignore[misc]
         client = {"api_base": endpoint.base_url, "llm_kwargs": {"api_key": endpoint.api_key}}
         super().__init__(*self._arguments, **self._options, **client)
         self._web_tools_noop_reported = True  # an error line a trial, for what a sandbox without network cannot have
+        # The client has it now; Harbor would write its arguments into the trajectory, which goes into the sandbox too.
+        self.options.llm_kwargs = None
+        del self._model_connection_kwargs["llm_kwargs"]
         for name, value in named.items():  # the trial's own, given after construction
             setattr(self, name, value)
         self._is_connected = True
