@@ -69,8 +69,9 @@ class PullsAhead(Protocol):
     """A provider that can have images ready before sandboxes need them."""
 
     async def expect(self, run_id: str, images: Iterable[SandboxImage]) -> None:
-        """These will be asked for, in about this order; as many are taken as the provider's settings say. Does not wait
-        for them, and raises for none: what cannot be had is said in the log, and by `acquire`. May be repeated."""
+        """These will be asked for, in about this order; the provider's settings say how many of them are had ahead.
+        Does not wait for them, and raises for none: what cannot be had is said in the log, and by `acquire`. May be
+        repeated."""
         ...
 
 

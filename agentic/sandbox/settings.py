@@ -133,8 +133,8 @@ class PrefetchSettings(Settings):
     """Images that every node pulls before the tasks that need them begin."""
 
     images: int = Field(64, ge=0)
-    """At most so many in a process: those of the first tasks, the held-out ones of the first validation before those of
-    training. 0 pulls none ahead."""
+    """So many are ahead of those that sandboxes have used, the held-out ones of the first validation before those of
+    training; when some are used, the next follow. 0 pulls none ahead."""
     at_once: int = Field(4, ge=1, le=64)
     """Pulled at the same time; then the next."""
     seconds: float = Field(900.0, gt=0)

@@ -18,6 +18,7 @@ from control_loop import (
     ObjectKey,
     controller_of,
     controller_reference,
+    picked,
     pod_ready,
     seconds_until,
     set_condition,
@@ -44,7 +45,8 @@ class AgentSandboxController:
         self.is_claiming = True
         kinds = (self.templates, self.pools, self.sandboxes, self.claims, PODS)
         self.loop = ControlLoop(api, kinds, self._reconcile, self._related)
-        self._picking = asyncio.Lock()
+        self._picked: set[str] = set()
+        """Sandboxes that a claim is taking; no two pick the same, and nobody waits for another's requests."""
 
     async def __aenter__(self) -> "AgentSandboxController":
         await self.loop.__aenter__()
@@ -80,14 +82,15 @@ class AgentSandboxController:
         template = self.loop.get(self.templates, template_of(pool)) if pool is not None else None
         if pool is None or template is None or pool["metadata"].get("deletionTimestamp"):
             return None
-        async with self._picking:
-            warm = self._warm(name)
-            missing = pool["spec"].get("replicas", 1) - len(warm)
-            for sandbox in sorted(warm, key=pod_ready)[: max(0, -missing)]:
-                await self.loop.delete(self.sandboxes, name_of(sandbox))
-            owner = [controller_reference(self.pools, pool)]
-            labels = {WARM_POOL: name, LAUNCH_TYPE: "warm"}
-            await asyncio.gather(*(self._make(template, name, labels, owner) for _ in range(max(0, missing))))
+        warm = self._warm(name)
+        missing = pool["spec"].get("replicas", 1) - len(warm)
+        for sandbox in sorted(warm, key=pod_ready)[: max(0, -missing)]:
+            if sandbox in self._warm(name):
+                with picked(self._picked, name_of(sandbox)):
+                    await self.loop.delete(self.sandboxes, name_of(sandbox))
+        owner = [controller_reference(self.pools, pool)]
+        labels = {WARM_POOL: name, LAUNCH_TYPE: "warm"}
+        await asyncio.gather(*(self._make(template, name, labels, owner) for _ in range(max(0, missing))))
         warm = self._warm(name)
         status = {"replicas": len(warm), "readyReplicas": sum(map(pod_ready, warm)), "selector": f"{WARM_POOL}={name}"}
         if {key: pool.get("status", {}).get(key) for key in status} != status:
@@ -99,6 +102,7 @@ class AgentSandboxController:
             one
             for one in self.loop.all(self.sandboxes)
             if one["metadata"].get("labels", {}).get(WARM_POOL) == pool
+            and name_of(one) not in self._picked
             and not one["metadata"].get("deletionTimestamp")
             and not has_condition(one, "Finished")
         ]
@@ -185,11 +189,11 @@ class AgentSandboxController:
             set_condition(status, "Ready", "False", "TemplateNotFound", message)
             return None
         owner = [controller_reference(self.claims, claim)]
-        async with self._picking:
-            ready = [one for one in self._warm(name) if pod_ready(one)]
-            if not ready:
-                return await self._make(template, name_of(claim), {LAUNCH_TYPE: "cold"}, owner)
-            sandbox = min(ready, key=name_of)
+        ready = [one for one in self._warm(name) if pod_ready(one)]
+        if not ready:
+            return await self._make(template, name_of(claim), {LAUNCH_TYPE: "cold"}, owner)
+        sandbox = min(ready, key=name_of)
+        with picked(self._picked, name_of(sandbox)):
             assigned = {"metadata": {"annotations": {ASSIGNED: name_of(sandbox)}}}
             await self.loop.patch(self.claims, name_of(claim), assigned)
             patch = {"metadata": {"labels": {WARM_POOL: None, LAUNCH_TYPE: "warm"}, "ownerReferences": owner}}

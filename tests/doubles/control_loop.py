@@ -8,7 +8,7 @@ state of one object, may be repeated, and may fail and come again.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -149,6 +149,16 @@ class ControlLoop:
         body = self.get(kind, name)
         if body is not None and controller_of(body, owner) == name:
             await self.delete(kind, name)
+
+
+@contextlib.contextmanager
+def picked(names: set[str], name: str) -> Iterator[None]:
+    """While it is being taken, it is nobody else's."""
+    names.add(name)
+    try:
+        yield
+    finally:
+        names.discard(name)
 
 
 def controller_reference(kind: Resource, owner: JsonObject) -> JsonObject:

@@ -25,6 +25,7 @@ from control_loop import (
     controller_reference,
     duration_seconds,
     now_text,
+    picked,
     pod_ready,
     seconds_until,
     set_condition,
@@ -54,7 +55,8 @@ class KruiseController:
         self.unpullable: set[str] = set()
         """Images that `kubelet` cannot pull."""
         self.loop = ControlLoop(api, (self.sets, self.sandboxes, self.claims, PODS), self._reconcile, self._related)
-        self._picking = asyncio.Lock()
+        self._picked: set[str] = set()
+        """Sandboxes that a claim is taking; no two pick the same, and nobody waits for another's requests."""
 
     async def __aenter__(self) -> "KruiseController":
         await self.loop.__aenter__()
@@ -88,13 +90,14 @@ class KruiseController:
         pool = self.loop.get(self.sets, name)
         if pool is None or pool["metadata"].get("deletionTimestamp"):
             return None
-        async with self._picking:
-            unused = self._unused(name)
-            missing = pool["spec"]["replicas"] - len(unused)
-            surplus = sorted(unused, key=self._is_ready)[: max(0, -missing)]
-            for sandbox in surplus:
-                await self.loop.delete(self.sandboxes, name_of(sandbox))
-            await asyncio.gather(*(self._make(pool) for _ in range(max(0, missing))))
+        unused = self._unused(name)
+        missing = pool["spec"]["replicas"] - len(unused)
+        surplus = sorted(unused, key=self._is_ready)[: max(0, -missing)]
+        for sandbox in surplus:
+            if sandbox in self._unused(name):
+                with picked(self._picked, name_of(sandbox)):
+                    await self.loop.delete(self.sandboxes, name_of(sandbox))
+        await asyncio.gather(*(self._make(pool) for _ in range(max(0, missing))))
         unused = self._unused(name)
         available = sum(self._is_ready(one) for one in unused)
         status = {"replicas": len(unused), "availableReplicas": available, "selector": f"{POOL}={name}"}
@@ -108,6 +111,7 @@ class KruiseController:
             for one in self.loop.all(self.sandboxes)
             if one["metadata"].get("labels", {}).get(POOL) == pool
             and one["metadata"]["labels"].get(CLAIMED) == "false"
+            and name_of(one) not in self._picked
             and not one["metadata"].get("deletionTimestamp")
             and one.get("status", {}).get("phase") not in UNUSABLE
         ]
@@ -269,29 +273,33 @@ class KruiseController:
         return next((one for one in found if one["metadata"].get("labels", {}).get(CLAIM_NAME) == claim), None)
 
     async def _claim(self, claim: JsonObject, pool: JsonObject) -> JsonObject | None:
-        async with self._picking:
-            ready = [one for one in self._unused(name_of(pool)) if self._is_ready(one)]
-            if not ready and not claim["spec"].get("createOnNoStock", True):
-                return None
-            labels = {**claim["spec"].get("labels", {}), CLAIM_NAME: name_of(claim), CLAIMED: "true"}
-            sandbox = min(ready, key=name_of) if ready else await self._make(pool, **labels)
-            if sandbox is None:
-                return None
-            containers = [dict(one) for one in sandbox["spec"]["template"]["spec"]["containers"]]
-            image = claim["spec"].get("inplaceUpdate", {}).get("image")
-            containers[0]["image"] = image or containers[0]["image"]
-            metadata = {"labels": claim["spec"].get("labels", {})}
-            patch: JsonObject = {
-                "metadata": {
-                    "labels": labels,
-                    "annotations": {f"{PREFIX}owner": claim["metadata"]["uid"]},
-                    "ownerReferences": [],
-                },
-                "spec": {"template": {"metadata": metadata, "spec": {"containers": containers}}},
-            }
-            if "shutdownTime" in claim["spec"]:
-                patch["spec"]["shutdownTime"] = claim["spec"]["shutdownTime"]
-            return await self.loop.patch(self.sandboxes, name_of(sandbox), patch)
+        ready = [one for one in self._unused(name_of(pool)) if self._is_ready(one)]
+        if not ready and not claim["spec"].get("createOnNoStock", True):
+            return None
+        labels = {**claim["spec"].get("labels", {}), CLAIM_NAME: name_of(claim), CLAIMED: "true"}
+        sandbox = min(ready, key=name_of) if ready else await self._make(pool, **labels)
+        if sandbox is None:
+            return None
+        with picked(self._picked, name_of(sandbox)):
+            return await self.loop.patch(self.sandboxes, name_of(sandbox), self._taken_by(claim, sandbox, labels))
+
+    def _taken_by(self, claim: JsonObject, sandbox: JsonObject, labels: dict[str, str]) -> JsonObject:
+        """What a claim writes onto its sandbox."""
+        containers = [dict(one) for one in sandbox["spec"]["template"]["spec"]["containers"]]
+        image = claim["spec"].get("inplaceUpdate", {}).get("image")
+        containers[0]["image"] = image or containers[0]["image"]
+        metadata = {"labels": claim["spec"].get("labels", {})}
+        patch: JsonObject = {
+            "metadata": {
+                "labels": labels,
+                "annotations": {f"{PREFIX}owner": claim["metadata"]["uid"]},
+                "ownerReferences": [],
+            },
+            "spec": {"template": {"metadata": metadata, "spec": {"containers": containers}}},
+        }
+        if "shutdownTime" in claim["spec"]:
+            patch["spec"]["shutdownTime"] = claim["spec"]["shutdownTime"]
+        return patch
 
     def _has_what_was_asked(self, claim: JsonObject, sandbox: JsonObject) -> bool:
         status = sandbox.get("status", {})

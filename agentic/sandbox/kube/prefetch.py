@@ -84,28 +84,46 @@ def is_pulled(status: JsonObject) -> bool:
 
 
 class Prefetch:
-    """Images of one run, in the order in which they were asked for."""
+    """Images of one run, in the order in which they were asked for, so many ahead of those that sandboxes have used."""
 
     def __init__(self, api: KubeApi, settings: KubeSandbox, owner: Owner) -> None:
         self._api, self._settings, self._owner = api, settings, owner
         self._wanted: list[str] = []
         self._known: set[str] = set()
+        self._ahead: set[str] = set()
         self._under_way: list[str] = []
         self._task: asyncio.Task[None] | None = None
         self.told: list[str] = []
         """What was said about each few images."""
 
     def want(self, images: Iterable[str]) -> None:
-        """Pull these too, but for those that were asked for before; up to the bound of the settings in all."""
+        """Pull these too, but for those that were asked for or used before."""
         for image in images:
-            if image not in self._known and len(self._known) < self._settings.prefetch.images:
+            if image not in self._known:
                 self._known.add(image)
                 self._wanted.append(image)
-        if self._wanted and (self._task is None or self._task.done()):
+        self._go_on()
+
+    def use(self, image: str) -> None:
+        """A sandbox needs it now: it is ahead no longer, and another may be."""
+        self._known.add(image)
+        self._ahead.discard(image)
+        if image in self._wanted:
+            self._wanted.remove(image)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._next() and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._pull_all(), name=f"prefetch {self._owner.name}")
 
+    def _next(self) -> list[str]:
+        """As many as are pulled at once, or none while too many are ahead."""
+        bound = self._settings.prefetch.images
+        few = self._wanted[: min(self._settings.prefetch.at_once, bound)]
+        return few if len(self._ahead) + len(few) <= bound else []
+
     async def settle(self) -> None:
-        """Wait until all that was asked for is there, has failed, or took too long."""
+        """Wait until as much as may be ahead is there, has failed, or took too long."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -119,9 +137,9 @@ class Prefetch:
         self._under_way = []
 
     async def _pull_all(self) -> None:
-        at_once = self._settings.prefetch.at_once
-        while self._wanted:
-            images, self._wanted = self._wanted[:at_once], self._wanted[at_once:]
+        while images := self._next():
+            self._wanted = self._wanted[len(images) :]
+            self._ahead.update(images)
             try:
                 line = await self._pull(images)
             except AgenticError as error:

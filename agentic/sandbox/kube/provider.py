@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import (
@@ -129,6 +128,8 @@ class KubeProvider:
             api, source = await self._connected()
             owner = await self._owner_of(api, spec.run_id)
             order = Order(owner, name, spec.sandbox_id, spec.reference, self._resources(spec))
+            if spec.run_id in self.prefetches:
+                self.prefetches[spec.run_id].use(order.image)
             sandbox = await self._take(api, source, order, spec)
             is_taken = True
             return sandbox
@@ -214,10 +215,9 @@ class KubeProvider:
 
     async def expect(self, run_id: str, images: Iterable[SandboxImage]) -> None:
         """See `PullsAhead.expect`."""
-        bound = self.settings.prefetch.images
-        names = await asyncio.to_thread(lambda: [one.name for one in islice(distinct_references(images), bound)])
-        if not names:
+        if self.settings.prefetch.images == 0:
             return
+        names = await asyncio.to_thread(lambda: [one.name for one in distinct_references(images)])
         try:
             api, _ = await self._connected()
             owner = await self._owner_of(api, run_id)

@@ -106,11 +106,11 @@ async def expect(rig: Rig, nodes: Nodes, *images: str) -> list[str]:
 
 
 async def test_images_are_pulled_a_few_at_a_time_in_order_and_one_that_is_nowhere_stops_none() -> None:
-    async with memory_rig("pod", prefetch={"at_once": 2, "images": 5}) as rig:
+    async with memory_rig("pod", prefetch={"at_once": 2, "images": 6}) as rig:
         assert rig.server is not None
         rig.server.pods.starts_pods = False
         nodes = Nodes(rig, 3, frozenset({"a:1"}))
-        told = await expect(rig, nodes, "a:1", "b:1", "a:1", "c:1", "d:1", "e:1", "beyond:1")
+        told = await expect(rig, nodes, "a:1", "b:1", "a:1", "c:1", "d:1", "e:1")
         assert nodes.asked == [["a:1", "b:1"], ["c:1", "d:1"], ["e:1"]]
         assert [line.partition(",")[0].partition(";")[0] for line in told] == [
             "1 of 2 images are on 3 nodes",
@@ -122,6 +122,40 @@ async def test_images_are_pulled_a_few_at_a_time_in_order_and_one_that_is_nowher
         async with asyncio.timeout(5):
             while await rig.pods():
                 await asyncio.sleep(0.02)
+
+
+async def test_so_many_are_ahead_and_the_next_follow_when_some_are_used() -> None:
+    async with memory_rig("pod", prefetch={"at_once": 2, "images": 3}) as rig:
+        assert rig.server is not None
+        nodes = Nodes(rig, 1)
+        rig.server.pods.starts_pods = False
+        await expect(rig, nodes, "a:1", "b:1", "c:1", "d:1", "e:1")
+        assert nodes.asked == [["a:1", "b:1"]], "two more would be four"
+        prefetch = rig.provider.prefetches[rig.run_id]
+        playing = asyncio.create_task(nodes.play())
+        prefetch.use("c:1")
+        await asyncio.sleep(0.1)
+        assert nodes.asked == [["a:1", "b:1"]], "it was not ahead"
+        prefetch.use("a:1")
+        await prefetch.settle()
+        prefetch.use("b:1")
+        prefetch.want(["a:1", "c:1", "b:1", "d:1"])
+        await prefetch.settle()
+        playing.cancel()
+        assert nodes.asked == [["a:1", "b:1"], ["d:1", "e:1"]]
+
+
+async def test_a_sandbox_that_starts_uses_its_image() -> None:
+    async with memory_rig("pod", prefetch={"at_once": 1, "images": 1}) as rig:
+        assert rig.server is not None
+        rig.server.pods.starts_pods = True
+        nodes = Nodes(rig, 0)
+        await expect(rig, nodes, rig.image, "b:1")
+        playing = asyncio.create_task(nodes.play())
+        await rig.provider.acquire(rig.spec("one"))
+        await rig.provider.prefetches[rig.run_id].settle()
+        playing.cancel()
+        assert nodes.asked == [[rig.image], ["b:1"]]
 
 
 async def test_a_provider_that_closes_stops_pulling() -> None:
