@@ -26,7 +26,7 @@ test-full: setup ## Run the tests, the short demo end to end, and all tests on t
 cluster: cluster-needs setup ## Bring up a real Kubernetes control plane for tests (root; built the first time, 10 minutes)
 	@$(PYTHON) -m testbed up
 
-cluster-needs:
+cluster-needs: ## Say what of this machine the cluster needs and lacks
 	@scripts/cluster_needs.sh
 
 cluster-down: ## End it and leave nothing
