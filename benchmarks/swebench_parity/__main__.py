@@ -1,6 +1,8 @@
 """`python -m benchmarks.swebench_parity`: every patch of every instance, both verdicts, as a table in JSON.
 
-The exit code is 1 when they differ anywhere, or when an instance's gold patch is not resolved.
+Ours comes from the real verifier, which undoes changes to tests and their configuration; where a forged patch is
+believed by the package and not by us, ours is stricter, and is counted apart. The exit code is 1 when they differ in
+any other way, or when an instance's gold patch is not resolved.
 """
 
 import argparse
@@ -41,13 +43,19 @@ async def compare(instances: tuple[Instance, ...], folder: Path, concurrency: in
                 ours = await our_verdict(trials, task, patch, TEST_SECONDS + GRADING_SECONDS)
             sys.stderr.write(f"{instance.instance_id} {kind}: swebench {theirs}, ours {ours}\n")
             row = {"instance": instance.instance_id, "log_parser": instance.parser, "command": instance.command}
-            return {**row, "patch": kind, "swebench": theirs, "ours": ours, "agree": theirs == ours}
+            verdicts = {"swebench": theirs, "ours": ours, "agree": theirs == ours}
+            return {**row, "patch": kind, **verdicts, "ours_stricter": is_stricter(kind, theirs, ours)}
 
         try:
             work = [judge(one, kind, patch) for one in instances for kind, patch in one.patches().items()]
             return list(await asyncio.gather(*work))
         finally:
             await provider.close()
+
+
+def is_stricter(kind: str, theirs: bool, ours: bool) -> bool:
+    """Whether a difference is one that undoing a forgery makes."""
+    return kind == "forged" and theirs and not ours
 
 
 def main() -> int:
@@ -65,15 +73,23 @@ def main() -> int:
         "instances": len(chosen),
         "patches": len(rows),
         "agree": sum(row["agree"] for row in rows),
+        "ours_stricter": sum(row["ours_stricter"] for row in rows),
         "gold_resolved": sum(row["swebench"] for row in rows if row["patch"] == "gold"),
+        "gold_resolved_by_ours": sum(row["ours"] for row in rows if row["patch"] == "gold"),
         "others_resolved": sum(row["swebench"] for row in rows if row["patch"] != "gold"),
+        "others_resolved_by_ours": sum(row["ours"] for row in rows if row["patch"] != "gold"),
         "seconds": round(time.monotonic() - started, 1),
         "rows": rows,
     }
     if arguments.output:
         write_json(arguments.output, result)
-    sys.stdout.write(f"{result['agree']} of {len(rows)} verdicts agree on {len(chosen)} instances\n")
-    return int(result["agree"] != len(rows) or result["gold_resolved"] != len(chosen))
+    sys.stdout.write(
+        f"{result['agree']} of {len(rows)} verdicts agree on {len(chosen)} instances; ours is stricter on "
+        f"{result['ours_stricter']} forged patches\n"
+    )
+    is_alike = result["agree"] + result["ours_stricter"] == len(rows)
+    golds = {result["gold_resolved"], result["gold_resolved_by_ours"]}
+    return int(not is_alike or golds != {len(chosen)})
 
 
 if __name__ == "__main__":

@@ -68,11 +68,15 @@ def test_both_verdicts_are_the_same_on_one_instance(tmp_path: Path) -> None:
     assert verdicts == dict.fromkeys(["empty", "wrong", "regression", "forged"], (False, False))
 
 
-def test_the_published_table_has_every_instance_and_no_difference() -> None:
+def test_the_published_table_has_every_instance_and_differs_only_where_a_forgery_was_undone() -> None:
     table = json.loads(RESULTS.read_text())
     assert {row["instance"] for row in table["rows"]} == {instance.instance_id for instance in INSTANCES}
     assert table["instances"] >= 12
-    assert table["gold_resolved"] == table["instances"]
-    assert table["agree"] == table["patches"] == len(table["rows"])
-    assert all(row["swebench"] == row["ours"] for row in table["rows"])
+    assert table["gold_resolved"] == table["gold_resolved_by_ours"] == table["instances"]
+    assert table["agree"] + table["ours_stricter"] == table["patches"] == len(table["rows"])
+    assert table["others_resolved_by_ours"] == 0
+    for row in table["rows"]:
+        differs = row["swebench"] != row["ours"]
+        assert differs == row["ours_stricter"] != row["agree"]
+        assert not differs or (row["patch"], row["swebench"]) == ("forged", True)
     assert {row["patch"] for row in table["rows"]} == {"gold", "empty", "wrong", "regression", "forged"}
