@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from harbor.models.trial.result import TrialResult as HarborResult
     from harbor.trial.trial import Trial
 
+    from agentic.rollout.known_tasks import KnownTasks
     from agentic.sandbox.harbor_environment import SandboxScope
 
 _log = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ class TrialRunner:
         self._slots = asyncio.Semaphore(concurrency)
         self._pacer = Pacer()
         self._imported: set[str] = set()
+        self._tasks: KnownTasks | None = None
         self._ended: set[str] = set()
         self._running: dict[str, asyncio.Task[TrialResult]] = {}
         self._cancelled: dict[str, TrialFacts] = {}
@@ -248,18 +250,18 @@ class TrialRunner:
 
     async def _create(self, request: TrialRequest) -> "Trial":
         await self._import(request)
-        from harbor.trial.trial import Trial
-
         from agentic.rollout.agents.chat import ChatEndpoint, Connectable
+        from agentic.rollout.known_tasks import KnownTasks
 
-        trial = await Trial.create(_harbor_config(request))
+        self._tasks = self._tasks or KnownTasks()
+        trial = await self._tasks.make_trial(_harbor_config(request))
         if isinstance(trial.agent, Connectable):
             trial.agent.connect(ChatEndpoint(request.base_url, request.api_key))
         return trial
 
     async def _import(self, request: TrialRequest) -> None:
         """What Harbor would import at its first trial, a third of a second and more, in a thread."""
-        names = {"harbor.trial.single_step", "agentic.rollout.agents.chat"}
+        names = {"agentic.rollout.known_tasks", "agentic.rollout.agents.chat"}
         paths = (AGENTS[request.agent.kind].import_path, request.environment.import_path, _VERIFIER)
         names |= {path.partition(":")[0] for path in paths}
         if not names <= self._imported:
