@@ -197,7 +197,9 @@ class AgentSandboxController:
             assigned = {"metadata": {"annotations": {ASSIGNED: name_of(sandbox)}}}
             await self.loop.patch(self.claims, name_of(claim), assigned)
             patch = {"metadata": {"labels": {WARM_POOL: None, LAUNCH_TYPE: "warm"}, "ownerReferences": owner}}
-            return await self.loop.patch(self.sandboxes, name_of(sandbox), patch)
+            taken = await self.loop.patch(self.sandboxes, name_of(sandbox), patch)
+        self.loop.add((self.pools.name, name))  # What it was taken from is no longer written on it.
+        return taken
 
     async def _expire(self, claim: JsonObject, policy: str) -> None:
         if policy in ("Delete", "DeleteForeground"):

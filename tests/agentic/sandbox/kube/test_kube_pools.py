@@ -78,6 +78,19 @@ async def test_a_pool_of_a_task_is_named_after_it_and_has_the_rollouts_number(ki
 
 
 @pytest.mark.parametrize("kind", ["kruise", "agent-sandbox"])
+async def test_one_sandbox_after_the_other_is_a_warm_one_since_its_pool_is_filled_again(kind: str) -> None:
+    async with memory_rig(kind, pool={"by": "task", "replicas": 2}) as rig:
+        rig.image = "swe-bench/a__a-1:v1"
+        await rig.provider.acquire(rig.spec("first"))
+        for number in range(4):
+            await until_available(rig, 2)
+            warm = {name_of(pod) for pod in await rig.pods()}
+            sandbox = await rig.provider.acquire(rig.spec(f"s{number}"))
+            assert {used.taken.pod for used in rig.provider._in_use.values()} <= warm
+            await sandbox.release()
+
+
+@pytest.mark.parametrize("kind", ["kruise", "agent-sandbox"])
 async def test_two_runs_have_pools_of_their_own_for_the_same_task(kind: str) -> None:
     async with memory_rig(kind, pool={"by": "task", "replicas": 1}) as rig:
         other = rig.another()
