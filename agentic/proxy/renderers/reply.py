@@ -11,7 +11,7 @@ piece is linear in the piece. Decisions, each with its reason in docs/proxy-pars
 - Calls are looked for only when there are tools.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 
 from ..conversation import THINK_END, CallArguments, CallStart, Json, ReasoningDelta, ReplyDelta, TextDelta
@@ -51,15 +51,6 @@ class ReplyReader:
         self._count = 0
         self._out: list[ReplyDelta] = []
         self._part = Part.BEGINNING
-        self._steps: dict[Part, Callable[[bool], bool]] = {
-            Part.BEGINNING: self._begin,
-            Part.THINKING: self._think,
-            Part.DRAFT: self._draft,
-            Part.AFTER_THINKING: self._skip_line_breaks,
-            Part.TEXT: self._say,
-            Part.CALL: self._call,
-            Part.BETWEEN_CALLS: self._seek_call,
-        }
 
     def feed(self, text: str) -> list[ReplyDelta]:
         """What is certain after this text too."""
@@ -71,7 +62,7 @@ class ReplyReader:
 
     def _run(self, text: str, is_end: bool) -> list[ReplyDelta]:
         self._rest += text
-        while self._steps[self._part](is_end):
+        while STEPS[self._part](self, is_end):
             pass
         out, self._out = self._out, []
         return merged(out)
@@ -219,6 +210,19 @@ class ReplyReader:
         self._has_thought = True
         self._out.append(ReasoningDelta(self._space + shown))
         self._space = text[len(shown) :]
+
+
+STEPS: Mapping[Part, Callable[[ReplyReader, bool], bool]] = {
+    Part.BEGINNING: ReplyReader._begin,
+    Part.THINKING: ReplyReader._think,
+    Part.DRAFT: ReplyReader._draft,
+    Part.AFTER_THINKING: ReplyReader._skip_line_breaks,
+    Part.TEXT: ReplyReader._say,
+    Part.CALL: ReplyReader._call,
+    Part.BETWEEN_CALLS: ReplyReader._seek_call,
+}
+"""What reads each part. Of the class: a reader that held its own methods would be garbage that only the collector
+finds, and each call leaves two."""
 
 
 def _block_reader(calls: AnyCallForm, tools: Sequence[Json]) -> BlockReader:
