@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_search import SEARCH, Search
-from client_models import Script, make_model
+from client_models import ModelFolder, Script, make_model
 from client_oracle import branches, causes, check_capture
 from client_witness import WitnessEngine
 
 from agentic.images.local import build_images
 from agentic.images.settings import ImageSettings
 from agentic.proxy import ProxyServer, Sampling, ScriptedEngine, SealedSession, make_renderer
+from agentic.proxy.engines.scripted import Script as ScriptOfEngine
 from agentic.rollout.outcomes import Outcome
 from agentic.rollout.proxy_socket import prepare_folder, proxy_settings, sandbox_environment
 from agentic.rollout.records import Phase
@@ -37,9 +38,8 @@ class Played:
     """How a rollout went, and what the engine saw of it."""
 
     result: RolloutResult
+    witness: WitnessEngine
     prompts: list[str]
-    starts: list[int]
-    """Calls that began a branch."""
     trial_dir: Path
 
     @property
@@ -49,7 +49,7 @@ class Played:
 
     def causes(self, known: Mapping[str, str]) -> list[str]:
         """Why each branch began, by a text that its prompt holds."""
-        return causes(self.starts, self.prompts, known)
+        return causes(branches(self.witness.prompts, self.witness.sampled), self.prompts, known)
 
     def __str__(self) -> str:
         logs = sorted(path for path in self.trial_dir.rglob("*") if path.is_file() and path.suffix in (".txt", ".log"))
@@ -84,7 +84,17 @@ async def play(
     """Roll out once; `folder` is the test's own. Checks what has to hold for every agent: solved, captured whole with
     each sampled token once, nothing left of the key, nothing left running."""
     model = make_model(folder / "models", thinks=False)
-    witness, renderer = WitnessEngine(ScriptedEngine(Script(model, turns, asides or {}))), make_renderer(model.path)
+    played = await roll_out(folder, agent, model, Script(model, turns, asides or {}), task)
+    assert (played.result.verdict.outcome, played.result.reward) == (Outcome.SOLVED, 1.0), str(played)
+    check_capture(played.sealed, played.witness.prompts, played.witness.sampled)
+    return played
+
+
+async def roll_out(
+    folder: Path, agent: AgentSettings, model: ModelFolder, script: ScriptOfEngine, task: Path = TASK
+) -> Played:
+    """Roll out once, however it ends; nothing of the key and nothing running is left where it came to grading."""
+    witness, renderer = WitnessEngine(ScriptedEngine(script)), make_renderer(model.path)
     settings = RolloutSettings(
         agent=agent, infra_retries=0, deadline_seconds=240, start_seconds=60, grading_seconds=60, keep_trials="all"
     )
@@ -102,10 +112,9 @@ async def play(
         await server.stop()
         await trials.close()
     prompts = [renderer.decode(ids) for ids in witness.prompts]
-    played = Played(result, prompts, branches(witness.prompts, witness.sampled), folder / "trials" / "rollout-1")
-    assert (result.verdict.outcome, result.reward) == (Outcome.SOLVED, 1.0), str(played)
-    check_capture(played.sealed, witness.prompts, witness.sampled)
-    _check_leavings(search, played.trial_dir)
+    played = Played(result, witness, prompts, folder / "trials" / "rollout-1")
+    if result.verdict.outcome is not Outcome.INFRA:
+        _check_leavings(search, played.trial_dir)
     return played
 
 

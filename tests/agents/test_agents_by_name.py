@@ -2,13 +2,15 @@
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agent_stage import DONE, LOOK, REPAIR, TRY, play
-from client_models import call
+from agent_stage import DONE, LOOK, REPAIR, TRY, play, roll_out
+from client_models import Script, call, make_model
 
+from agentic.proxy import CallSampling, ScriptedReply
 from agentic.rollout.agents.settings import (
     ClaudeCodeSettings,
     CodexSettings,
@@ -17,6 +19,7 @@ from agentic.rollout.agents.settings import (
     OpenHandsSettings,
     Terminus2Settings,
 )
+from agentic.rollout.outcomes import Outcome
 
 pytestmark = [
     pytest.mark.agents,
@@ -83,3 +86,15 @@ async def test_openhands(tmp_path: Path) -> None:
     ]
     played = await play(tmp_path, OpenHandsSettings(), turns)
     assert played.causes({"task": "business days"}) == ["task"]
+
+
+async def test_an_engine_that_breaks_under_an_agent_loses_the_rollout(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "models", thinks=False)
+    script = Script(model, [says(call("exec_command", cmd=LOOK))], {})
+
+    def breaks(prompt_ids: Sequence[int], sampling: CallSampling, request_id: str) -> ScriptedReply:
+        reply = script(prompt_ids, sampling, request_id)
+        return replace(reply, fail_after=0) if "def between" in model.text(prompt_ids) else reply
+
+    played = await roll_out(tmp_path, CodexSettings(context_tokens=400_000), model, breaks)
+    assert played.result.verdict.outcome is Outcome.INFRA, str(played)
