@@ -15,11 +15,12 @@ from kube_rig import BASE_IMAGE, CLIENT, KINDS, Rig, Space, Spaces, cluster_rig,
 
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, LoadedCredentials
-from agentic.cluster.resources import DAEMON_SETS, JOBS, NETWORK_POLICIES, NODES, PODS, name_of
+from agentic.cluster.resources import CONFIG_MAPS, DAEMON_SETS, JOBS, NETWORK_POLICIES, NODES, PODS, name_of, uid_of
 from agentic.sandbox.base import ImageReference, SandboxProvider
 from agentic.sandbox.errors import SandboxExhaustedError, SandboxLostError, SandboxStartError
 from agentic.sandbox.kube.probing import try_proxy_port
 from agentic.sandbox.kube.provider import KubeProvider
+from agentic.sandbox.settings import SandboxOwner
 from testbed.fake_nodes import NODE_SELECTOR, TOLERATION, fake_node
 
 pytestmark = pytest.mark.cluster
@@ -85,6 +86,25 @@ async def test_what_a_killed_trainer_leaves_is_gone_after_the_lease_without_any_
             while (await rig.admin.list(JOBS, labels=labels)).items or await rig.pods(labels):
                 await asyncio.sleep(1)
         assert 40 < time.monotonic() - killed < 120
+
+
+@pytest.mark.timeout(150)
+async def test_what_a_run_makes_ends_with_the_object_that_owns_it(spaces: Spaces) -> None:
+    space = spaces.of("pod")
+    async with cluster_rig("pod", space) as rig:
+        made = await rig.admin.create(CONFIG_MAPS, CONFIG_MAPS.head("stands-for-a-workflow"))
+        owner = SandboxOwner(api_version="v1", kind="ConfigMap", name=name_of(made), uid=uid_of(made))
+        owned = rig.another(owner=owner)
+        await owned.acquire(rig.spec("one"))
+        labels = f"agentic-rl/run={rig.run_id}"
+        assert len(await rig.pods(labels)) == 1
+        await rig.admin.delete(CONFIG_MAPS, name_of(made))
+        try:
+            async with asyncio.timeout(100):
+                while (await rig.admin.list(JOBS, labels=labels)).items or await rig.pods(labels):
+                    await asyncio.sleep(0.5)
+        finally:
+            await owned.close()
 
 
 def on_node(name: str) -> dict[str, Any]:
