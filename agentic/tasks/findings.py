@@ -10,6 +10,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from agentic.tasks.errors import DataError
+from agentic.tasks.grading_policy import parse_policy
 from agentic.tasks.harbor_format import CONFIG, DOCKERFILE, INSTRUCTION, SOLUTION, TEST
 
 TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -67,6 +69,10 @@ def _fields(config: dict[str, object]) -> Iterator[str]:
     except ValidationError as error:
         for problem in error.errors():
             yield f"{CONFIG}: {'.'.join(map(str, problem['loc']))}: {' '.join(problem['msg'].split())}: correct it"
+    try:
+        parse_policy(config, CONFIG)
+    except DataError as error:
+        yield str(error)
     for section, meaning in CLOCKS:
         part = config.get(section)
         if not isinstance(part, dict) or "timeout_sec" not in part:

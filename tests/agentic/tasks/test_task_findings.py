@@ -42,6 +42,11 @@ def test_the_shipped_tasks_have_no_problems() -> None:
     assert {name: problems for name, problems in found.items() if problems} == {}
 
 
+def write_no_reward(task: Path) -> None:
+    (task / "tests/judge.py").unlink()
+    (task / "tests/test.sh").write_text("#!/bin/sh\npython3 /tests/test_hidden.py\n")
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -55,7 +60,11 @@ def test_the_shipped_tasks_have_no_problems() -> None:
         (replace("task.toml", "timeout_sec = 900.0", 'timeout_sec = "soon"'), "task.toml: agent.timeout_sec: "),
         (replace("task.toml", "timeout_sec = 60.0", ""), "task.toml: verifier.timeout_sec is missing"),
         (replace("tests/test.sh", "#!/bin/sh", ""), "tests/test.sh has no #! line"),
-        (write("tests/test.sh", "#!/bin/sh\npython3 /tests/test_hidden.py\n"), "tests/test.sh writes no reward"),
+        (write_no_reward, "tests/test.sh writes no reward"),
+        (
+            replace("task.toml", "[environment]", '[metadata.grading]\nmode = "in-place"\n[environment]'),
+            "task.toml: metadata.grading: Value error, grading.mode is in-place",
+        ),
     ],
 )
 def test_a_fault_is_one_line_that_names_it(task: Path, change: Callable[[Path], None], problem: str) -> None:
