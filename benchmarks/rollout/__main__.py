@@ -92,9 +92,7 @@ def main() -> None:
         prog="python -m benchmarks.rollout", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="less than a minute; not for the table")
-    parser.add_argument(
-        "--side-by-side", action="store_true", help="the sampling of a step beside verl's ToolAgentLoop"
-    )
+    parser.add_argument("--side-by-side", action="store_true", help="a step's sampling beside verl's ToolAgentLoop")
     parser.add_argument("--output", type=Path, help="where the JSON goes; table and picture land beside it")
     options = parser.parse_args()
     known = json.loads(options.output.read_text()) if options.output and options.output.is_file() else {}
