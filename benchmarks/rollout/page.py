@@ -63,8 +63,8 @@ def _side_by_side(found: dict[str, Any]) -> str:
     return (
         "## Beside verl's ToolAgentLoop\n\nThe sampling of one step: both loops in one process, the same prompt, "
         f"replies, turns, model time and tool time, {found['samples']} samples at once; starting "
-        "sandboxes and grading wait for nothing. The goal of 1.05 is for a whole step, of which the rest is the same code. Sampling "
-        f"time ratio {found['step_ratio']}.\n\n{_table(names, found['rows'])}"
+        "sandboxes and grading wait for nothing. The goal of 1.05 is for a whole step, of which the rest is "
+        f"the same code. Sampling time ratio {found['step_ratio']}.\n\n{_table(names, found['rows'])}"
     )
 
 
