@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ REPLY_TOKENS = 100
 SHORT_TOKENS, LONG_TOKENS = 16_000, 64_000
 """Prompts at turn 20."""
 FULL_LOAD = Load(1000, 4, 12, 100)
+PEER_SESSIONS = (100, 200, 300, 500, 1000)
 CACHE = Path.home() / ".cache" / "agentic-benchmarks"
 
 
@@ -65,12 +67,17 @@ class Benchmark:
     async def saturation(self) -> None:
         """As many calls as each can answer."""
         shape = Shape(SHORT_TOKENS, REPLY_TOKENS)
-        load = Load(400, 3, 4, None) if self._quick else Load(1000, 3, 8, None)
+        load = Load(400, 3, 4, None) if self._quick else Load(2000, 4, 8, None)
         async with self._engine(2.0) as url:
             for processes in (2,) if self._quick else (1, 2, 4):
                 await self._ours(url, shape, load, processes)
-            for sessions in (100,) if self._quick else (100, 200):
-                await self._measure_peer(url, shape, Load(sessions, 5, load.window_seconds, None))
+            if not self._quick:
+                # A thousand that wait 2 s each ask 500 times a second at most.
+                await self._ours(url, shape, replace(load, sessions=1000), processes=1)
+                await self._ours(url, shape, load, processes=2, own_port=False)
+            # How many calls at a time it answers fastest is the peer's to show: the best rate counts.
+            for sessions in (200,) if self._quick else PEER_SESSIONS:
+                await self._measure_peer(url, shape, Load(sessions, 5 + sessions / 100, load.window_seconds, None))
 
     async def kept(self) -> dict[str, Any]:
         """Memory of open sessions by the turn."""
@@ -105,11 +112,12 @@ class Benchmark:
         return targets.engine(sleep, self._reply, self._text.characters_per_token)
 
     async def _ours(
-        self, url: str, shape: Shape, load: Load, processes: int, journal: bool = True, fsync: bool = False
+        self, url: str, shape: Shape, load: Load, processes: int, fsync: bool = False, own_port: bool = True
     ) -> None:
-        folder = self._work / "journal" if journal else None
-        async with targets.ours(url, self._model, REPLY_TOKENS, processes, folder, fsync) as target:
-            await self._measure("ours", target, shape, load, processes=processes, journal=journal, fsync=fsync)
+        folder = self._work / "journal"
+        async with targets.ours(url, self._model, REPLY_TOKENS, processes, folder, fsync, own_port) as target:
+            more = {"own_port": own_port} if processes > 1 else {}
+            await self._measure("ours", target, shape, load, processes=processes, journal=True, fsync=fsync, **more)
 
     async def _measure_peer(self, url: str, shape: Shape, load: Load) -> None:
         if self._peer is not None:

@@ -22,6 +22,8 @@ from .targets import Target
 
 TURNS = 20
 FIRST_CALLS_AT_ONCE = 250
+PAUSE_SECONDS = 0.1
+"""Before a client asks again that was refused."""
 GRACE_SECONDS = 5.0
 """How long calls of the window may still be answered after it."""
 
@@ -49,7 +51,7 @@ class Measured:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     completed: int = 0
-    """Calls answered within the window."""
+    """Calls answered within the window, but for failures."""
     unanswered: list[float] = field(default_factory=list)
     """How long calls of the window have waited that had no answer some seconds after it."""
     ended: list[dict[str, Any]] = field(default_factory=list)
@@ -66,13 +68,16 @@ class Talk:
         self._connection: Connection | None = None
 
     async def call(self) -> int:
-        """One turn; gives the status."""
+        """One turn; gives the status, 0 where the connection broke."""
         if self._connection is None:
             await self.open()
         if self._connection is None:
             raise RuntimeError("no connection")
         body = b'{"model":"policy","messages":[' + b",".join(self._parts) + b"]}"
-        answer = await self._connection.post("/v1/chat/completions", body)
+        try:
+            answer = await self._connection.post("/v1/chat/completions", body)
+        except OSError:
+            return 0
         if answer.status == 200:
             content = orjson.loads(answer.body)["choices"][0]["message"]["content"]
             observation = self._text.take(max(self._shape.new_tokens - self._shape.reply_tokens, 8))
@@ -171,11 +176,13 @@ async def _run(
         status = await talk.call()
         now = time.perf_counter()
         del pending[talk.name]
-        measured.completed += window[0] <= now < window[1]
+        measured.completed += status == 200 and window[0] <= now < window[1]
         if window[0] <= due < window[1]:
             measured.latencies.append(now - due)
             if status != 200:
                 measured.failures[status] = measured.failures.get(status, 0) + 1
+        if status != 200:
+            await asyncio.sleep(PAUSE_SECONDS)
         if talk.is_over:
             measured.ended.append(await talk.end())
         due = due + period if period else time.perf_counter()

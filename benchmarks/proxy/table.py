@@ -33,8 +33,20 @@ def page(result: dict[str, Any]) -> str:
             result["added"],
         ),
         "## As fast as they are answered",
+        "Failures do not count as answers. With an own port sessions reach their process at a port of its own; without, "
+        "half of the calls of two processes are passed on. Best rows are compared.",
         _table(
-            ("target", "processes", "sessions", "calls_per_second", "cpu_ms_per_call", "p50_ms", "p99_ms", "failures"),
+            (
+                "target",
+                "processes",
+                "own_port",
+                "sessions",
+                "calls_per_second",
+                "cpu_ms_per_call",
+                "p50_ms",
+                "p99_ms",
+                "failures",
+            ),
             [row for row in result["loads"] if row["offered_calls_per_second"] is None],
         ),
         "## Where a call's time goes",
