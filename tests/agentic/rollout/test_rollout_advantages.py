@@ -190,8 +190,9 @@ def test_padding_up_to_the_mini_batch_changes_nothing(step, drawn):
 
 
 def test_a_rollout_that_losses_left_alone_would_be_pushed_by_its_whole_reward_and_is_left_out(step):
-    from agentic.training.groups import lone_rows
     from verl_step import as_rows
+
+    from agentic.training.groups import lone_rows
 
     pair = [([([1], [2, 3]), ([4], [5]), ([6], [7])], reward, (2, True)) for reward in (1.0, 0.0)]
     lost = {("g0", "1")}
