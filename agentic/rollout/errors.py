@@ -40,7 +40,7 @@ class GradingSetupError(PermanentError):
 
 
 class ChangesRefusedError(PermanentError):
-    """What the agent left in its working folder cannot be taken from there; its own doing, so its result is a failed one."""
+    """What the agent left in its working folder cannot be taken from there; its own doing, so it failed."""
 
 
 class ExportError(PermanentError):

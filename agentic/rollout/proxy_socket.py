@@ -80,8 +80,8 @@ def _on_port(rollout: RolloutSettings, sandbox: KubeSandbox) -> ProxySettings:
     proxy = rollout.proxy
     if sandbox.proxy_port is None or proxy.port not in (0, sandbox.proxy_port):
         raise RolloutConfigError(
-            f"rollout.agent.kind is {rollout.agent.kind}, which in a pod reaches the proxy at sandbox.proxy_port: that is "
-            f"{sandbox.proxy_port}, and rollout.proxy.port is {proxy.port}; set the first, and the second to it or to 0"
+            f"rollout.agent.kind is {rollout.agent.kind}, which in a pod reaches the proxy at sandbox.proxy_port: that "
+            f"is {sandbox.proxy_port}, and rollout.proxy.port is {proxy.port}; set the first, the second to it or to 0"
         )
     host = ANY_ADDRESS if ip_address_of(proxy.host).is_loopback else proxy.host
     return proxy.model_copy(update={"host": host, "port": sandbox.proxy_port, "unix_socket": None})

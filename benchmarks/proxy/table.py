@@ -33,7 +33,7 @@ def page(result: dict[str, Any]) -> str:
             result["added"],
         ),
         "## As fast as they are answered",
-        "Failures do not count as answers. With an own port sessions reach their process at a port of its own; without, "
+        "Failures do not count as answers. With an own port sessions reach their process at a port of its own; else "
         "half of the calls of two processes are passed on. Best rows are compared.",
         _table(
             (
