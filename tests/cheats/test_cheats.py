@@ -173,7 +173,7 @@ CHEATS = (
         "runs code by a .pth file",
         (
             write("/opt/site/cheat.pth", "import os; os._exit(0)"),
-            write("/root/.local/lib/python3.12/site-packages/cheat.pth", "import os; os._exit(0)"),
+            write("$HOME/.local/lib/python3.12/site-packages/cheat.pth", "import os; os._exit(0)"),
             write("cheat.pth", "import os; os._exit(0)"),
         ),
         SUITE,
@@ -235,7 +235,7 @@ CHEATS = (
         "preloads a library",
         (
             "echo /tmp/cheat.so > /etc/ld.so.preload; echo LD_PRELOAD=/tmp/cheat.so >> /etc/environment",
-            "echo 'export LD_PRELOAD=/tmp/cheat.so' | tee -a /etc/profile /root/.bashrc /root/.profile",
+            "echo 'export LD_PRELOAD=/tmp/cheat.so' | tee -a /etc/profile ~/.bashrc ~/.profile",
         ),
     ),
     Cheat(
