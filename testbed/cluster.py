@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from agentic.files import locked_folder
-from testbed import cgroups, components, fake_nodes, layout, machine, network, node, pki, processes
+from testbed import cgroups, components, controllers, fake_nodes, layout, machine, network, node, pki, processes
 from testbed.component import Component, Machine, wait_until_ready
 from testbed.components import COMPONENTS
 from testbed.errors import StartError
@@ -142,7 +142,7 @@ def _unmount_below(*folders: Path) -> None:
 def _sources_digest() -> str:
     """Of what could make a running cluster another than `up` would start."""
     state = hashlib.sha256()
-    for module in (cgroups, components, fake_nodes, layout, network, node, pki):
+    for module in (cgroups, components, controllers, fake_nodes, layout, network, node, pki):
         state.update(inspect.getsource(module).encode())
     for tool in TOOLS.values():
         state.update(digest(tool).encode())

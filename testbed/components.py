@@ -1,13 +1,10 @@
 """The table of what runs: each component's command, how one sees that it is ready, and what it needs first.
 
-Started in this order and stopped in reverse. More of them (a workflow controller, an operator, DNS, a registry) are
-more rows: a row's `prepare` writes its documents or applies its manifests, and may be run again.
+Started in this order and stopped in reverse. Kubernetes itself is here, what the pipeline needs beside it in
+controllers.py. A row's `prepare` writes its documents or applies its manifests, and may be run again.
 """
 
 import json
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,33 +12,16 @@ import yaml
 
 from testbed import cgroups, node, pki
 from testbed.component import Component, Machine
+from testbed.controllers import CONTROLLERS
 from testbed.errors import StartError
 from testbed.fake_nodes import kwok_config
 from testbed.images import Entry, ImageConfig, write_image
+from testbed.probes import ask, get
 from testbed.sandbox_image import make_sandbox_image
 
 ETCD = "http://127.0.0.1:2379"
 _UNPACED = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 """By default a controller makes 20 objects a second, which a test of a thousand pods would mostly wait for."""
-
-
-def _answers(url: str, authority: str | None = None, token: str | None = None) -> bytes | None:
-    """The body of a 200, else None."""
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
-    context = ssl.create_default_context(cafile=authority) if authority else None
-    try:
-        with urllib.request.urlopen(request, timeout=2, context=context) as answer:
-            return bytes(answer.read())
-    except (urllib.error.URLError, OSError):
-        return None
-
-
-def _ask(machine: Machine, path: str) -> bytes | None:
-    """GET at the API server as the administrator."""
-    layout = machine.layout
-    config = json.loads(layout.kubeconfig(pki.ADMIN).read_text())
-    token = config["users"][0]["user"]["token"]
-    return _answers(f"https://127.0.0.1:{layout.api_port}{path}", f"{layout.pki}/ca.crt", token)
 
 
 def _etcd(machine: Machine) -> Sequence[str]:
@@ -112,7 +92,7 @@ def _controller(name: str, *more: str) -> Callable[[Machine], Sequence[str]]:
 
 def _has_default_account(machine: Machine) -> bool:
     """Without it no pod is admitted; the controller manager makes it last of what a new namespace gets."""
-    return _ask(machine, "/api/v1/namespaces/default/serviceaccounts/default") is not None
+    return ask(machine, "/api/v1/namespaces/default/serviceaccounts/default") is not None
 
 
 def _prepare_containerd(machine: Machine) -> None:
@@ -162,9 +142,9 @@ def _prepare_kubelet(machine: Machine) -> None:
 
 def _node_is_ready(machine: Machine) -> bool:
     """kubelet itself is asked too: what the API server holds may be of the one before it."""
-    if _answers("http://127.0.0.1:10248/healthz") is None:
+    if get("http://127.0.0.1:10248/healthz") is None:
         return False
-    answer = _ask(machine, f"/api/v1/nodes/{machine.layout.node}")
+    answer = ask(machine, f"/api/v1/nodes/{machine.layout.node}")
     conditions = json.loads(answer)["status"].get("conditions", []) if answer else []
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
@@ -215,7 +195,7 @@ def _write(machine: Machine, name: str, document: dict[str, Any]) -> None:
 
 
 def _get(url: str) -> Callable[[Machine], bool]:
-    return lambda machine: _answers(url) is not None
+    return lambda machine: get(url) is not None
 
 
 COMPONENTS: tuple[Component, ...] = (
@@ -223,7 +203,7 @@ COMPONENTS: tuple[Component, ...] = (
     Component(
         "kube-apiserver",
         _kube_apiserver,
-        lambda machine: _ask(machine, "/readyz") is not None,
+        lambda machine: ask(machine, "/readyz") is not None,
         tools=("kube-apiserver", "kubectl"),
         prepare=lambda machine: pki.make(machine.layout),
     ),
@@ -260,4 +240,5 @@ COMPONENTS: tuple[Component, ...] = (
     ),
     Component("kube-router", _kube_router, _get("http://127.0.0.1:20244/healthz"), tools=("kube-router",)),
     Component("kwok", _kwok, _get("http://127.0.0.1:10247/healthz"), tools=("kwok",), prepare=_prepare_kwok),
+    *CONTROLLERS,
 )

@@ -45,6 +45,11 @@ class Layout:
         )
 
     @property
+    def registry(self) -> str:
+        """Plain HTTP, under one address for the node, its pods and tests."""
+        return f"{self.host_ip}:5000"
+
+    @property
     def pki(self) -> Path:
         return self.state / "pki"
 

@@ -15,6 +15,7 @@ PROGRAMS = {
     "runc": "runc",
     "/usr/lib/cni/bridge": "containernetworking-plugins",
     "/usr/lib/cni/host-local": "containernetworking-plugins",
+    "docker-registry": "docker-registry",
     "iptables": "iptables",
     "conntrack": "conntrack",
     "ipset": "ipset",

@@ -32,6 +32,8 @@ disabled_plugins = ["io.containerd.grpc.v1.btrfs", "io.containerd.snapshotter.v1
   netns_mounts_under_state_dir = true
   stream_idle_timeout = "{STREAM_IDLE_SECONDS}s"
   max_container_log_line_size = 262144
+  [plugins."io.containerd.grpc.v1.cri".registry.mirrors."{layout.registry}"]
+    endpoint = ["http://{layout.registry}"]
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "{layout.state}/cni"

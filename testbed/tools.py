@@ -11,9 +11,10 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentic.files import discard, locked_folder, publish_folder
@@ -29,7 +30,29 @@ _KUBERNETES_FLAGS = (
 )
 """A program built as somebody else's dependency does not know its version, and the API server refuses such a node."""
 
+ARGO = "v4.0.5"
+_ARGO_MODULE = "github.com/argoproj/argo-workflows/v4"
+_ARGO_FLAGS = f"-X {_ARGO_MODULE}.version={ARGO}"
+
 type Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a published module lacks, because module archives have no symbolic links and no built files."""
+
+    module: str
+    same_as: tuple[tuple[str, str], ...] = ()
+    """Missing file, and the file of the module that it links to upstream."""
+    texts: tuple[tuple[str, str], ...] = ()
+    """Missing file, and what stands in for it."""
+
+
+_ARGO_REPAIR = Repair(
+    _ARGO_MODULE,
+    same_as=(("workflow/executor/osspecific/signal_linux.go", "workflow/executor/osspecific/signal_darwin.go"),),
+    texts=(("ui/dist/app/index.html", "<html>no UI in this build</html>\n"),),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +66,13 @@ class Tool:
     files_from: str = ""
     """A published module whose `files_folder` is kept beside the program, under `files`: manifests, CRDs."""
     files_folder: str = ""
+    repair: Repair | None = field(default=None, repr=False)
+
+
+def _argo(name: str, files_folder: str = "") -> Tool:
+    package = f"{_ARGO_MODULE}/cmd/{name}"
+    files_from = _ARGO_MODULE if files_folder else ""
+    return Tool(name, "argo", package, _ARGO_FLAGS, files_from, files_folder, _ARGO_REPAIR)
 
 
 def _kubernetes(name: str) -> Tool:
@@ -64,6 +94,19 @@ TOOLS = {
             "kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", files_from="sigs.k8s.io/kwok", files_folder="kustomize/stage"
         ),
         Tool("kube-router", "kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
+        _argo("workflow-controller", files_folder="manifests/base/crds"),
+        _argo("argoexec"),
+        _argo("argo"),
+        Tool(
+            "ray-operator",
+            "kuberay",
+            "github.com/ray-project/kuberay/ray-operator",
+            files_from="github.com/ray-project/kuberay/ray-operator",
+            files_folder="config/crd/bases",
+        ),
+        Tool("coredns", "coredns", "github.com/coredns/coredns"),
+        Tool("buildkitd", "buildkit", "github.com/moby/buildkit/cmd/buildkitd"),
+        Tool("buildctl", "buildkit", "github.com/moby/buildkit/cmd/buildctl"),
     )
 }
 """Name → program; in build order, since later ones share packages with earlier ones."""
@@ -107,7 +150,9 @@ class Toolbox:
         partial.mkdir(parents=True)
         program = partial / tool.name
         flags = f"-s -w {tool.link_flags}".strip()
-        _run_go(tool, [go, "build", "-trimpath", "-ldflags", flags, "-o", str(program), tool.package])
+        with tempfile.TemporaryDirectory() as scratch:
+            repaired = _repaired(tool, go, Path(scratch))
+            _run_go(tool, [go, "build", *repaired, "-trimpath", "-ldflags", flags, "-o", str(program), tool.package])
         if tool.files_from:
             found = json.loads(_run_go(tool, [go, "mod", "download", "-json", tool.files_from]))
             source = Path(found["Dir"]) / tool.files_folder
@@ -116,12 +161,34 @@ class Toolbox:
         say(f"built {tool.name} in {time.monotonic() - started:.0f} s")
 
 
+def _repaired(tool: Tool, go: str, scratch: Path) -> list[str]:
+    """Flags of a build that takes a complete copy of the module in place of the published one."""
+    repair = tool.repair
+    if repair is None:
+        return []
+    found = json.loads(_run_go(tool, [go, "mod", "download", "-json", repair.module]))
+    source = scratch / "module"
+    shutil.copytree(found["Dir"], source, copy_function=shutil.copyfile)  # the published one is read-only
+    for missing, present in repair.same_as:
+        shutil.copyfile(source / present, source / missing)
+    for missing, text in repair.texts:
+        (source / missing).parent.mkdir(parents=True, exist_ok=True)
+        (source / missing).write_text(text)
+    for name in ("go.mod", "go.sum"):
+        shutil.copyfile(MODULES / tool.module / name, scratch / name)
+    modfile = scratch / "go.mod"
+    _run_go(tool, [go, "mod", "edit", f"-replace={repair.module}={source}", str(modfile)])
+    return [f"-modfile={modfile}"]
+
+
 def digest(tool: Tool) -> str:
     """Of everything that could make a build differ, but for the compiler's version."""
     state = hashlib.sha256()
     for path in sorted((MODULES / tool.module).iterdir()):
         state.update(f"{path.name}\0".encode() + path.read_bytes())
     state.update(repr((tool, platform.machine())).encode())
+    if tool.repair is not None:
+        state.update(repr(tool.repair).encode())
     return state.hexdigest()
 
 
