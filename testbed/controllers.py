@@ -1,10 +1,12 @@
-"""The rows of what the pipeline needs beside Kubernetes itself: DNS, a registry, Argo Workflows, KubeRay's operator.
+"""The rows of what the pipeline needs beside Kubernetes itself: DNS, a registry, BuildKit, Argo Workflows, KubeRay's
+operator.
 
 They run as processes on the node, as administrator, and manage all namespaces. Rights of the pods that they start are
 those of the namespace that a test makes: nothing here gives any.
 """
 
 import json
+import subprocess
 import time
 from collections.abc import Sequence
 
@@ -78,6 +80,30 @@ def _prepare_registry(machine: Machine) -> None:
         "http": {"addr": machine.layout.registry},
     }
     (machine.layout.state / "registry.yaml").write_text(yaml.safe_dump(config))
+
+
+def _prepare_buildkitd(machine: Machine) -> None:
+    layout = machine.layout
+    (layout.state / "buildkitd.toml").write_text(f"""root = "{layout.state}/buildkit"
+[grpc]
+  address = ["tcp://{layout.builder}"]
+[worker.containerd]
+  enabled = false
+[worker.oci]
+  enabled = true
+  networkMode = "host"  # commands of a build reach what listens on the node, such as a package index of a test
+[registry."{layout.registry}"]
+  http = true
+""")
+
+
+def _buildkitd(machine: Machine) -> Sequence[str]:
+    return (str(machine.tools.path("buildkitd")), f"--config={machine.layout.state}/buildkitd.toml")
+
+
+def _builds(machine: Machine) -> bool:
+    command = [str(machine.tools.path("buildctl")), f"--addr=tcp://{machine.layout.builder}", "debug", "workers"]
+    return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
 
 
 def _prepare_argo(machine: Machine) -> None:
@@ -171,6 +197,7 @@ CONTROLLERS: tuple[Component, ...] = (
         lambda machine: get(f"http://{machine.layout.registry}/v2/") is not None,
         prepare=_prepare_registry,
     ),
+    Component("buildkitd", _buildkitd, _builds, tools=("buildkitd", "buildctl"), prepare=_prepare_buildkitd),
     Component(
         "workflow-controller",
         _workflow_controller,

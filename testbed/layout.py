@@ -50,6 +50,11 @@ class Layout:
         return f"{self.host_ip}:5000"
 
     @property
+    def builder(self) -> str:
+        """Where BuildKit listens; without TLS, as nothing else is in this network."""
+        return f"{self.host_ip}:1234"
+
+    @property
     def pki(self) -> Path:
         return self.state / "pki"
 

@@ -1,13 +1,17 @@
 """What the pipeline needs beside Kubernetes is real too: names resolve, Argo runs workflows, KubeRay makes Ray pods."""
 
 import json
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed.access import Account, ClusterAccess
+from testbed.tools import Toolbox
 
 pytestmark = pytest.mark.cluster
 
@@ -34,6 +38,22 @@ def test_names_of_services_resolve_in_pods(cluster: ClusterAccess, namespace: st
     ended = "--for=jsonpath={.status.phase}=Succeeded"
     cluster.kubectl("wait", f"--namespace={namespace}", ended, "pod/asks", "--timeout=40s")
     assert cluster.kubectl("logs", f"--namespace={namespace}", "asks") == "10.96.0.1\n"
+
+
+def test_buildkit_builds_an_image_that_a_pod_pulls_from_the_registry(
+    cluster: ClusterAccess, namespace: str, tmp_path: Path
+) -> None:
+    """From nothing: the image is one static program of the cluster's own."""
+    tools = Toolbox(cluster.layout)
+    shutil.copy(tools.path("pause"), tmp_path / "pause")
+    (tmp_path / "Dockerfile").write_text('FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n')
+    image = f"{cluster.layout.registry}/{namespace}/waits:1"
+    where = [f"--local=context={tmp_path}", f"--local=dockerfile={tmp_path}"]
+    pushed = f"--output=type=image,name={image},push=true"
+    build = [str(tools.path("buildctl")), f"--addr=tcp://{cluster.layout.builder}", "build", "--frontend=dockerfile.v0"]
+    subprocess.run([*build, *where, pushed], check=True, capture_output=True, timeout=50)
+    cluster.kubectl("run", f"--namespace={namespace}", "waits", f"--image={image}")
+    cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/waits", "--timeout=40s")
 
 
 def test_argo_runs_a_workflow_with_a_retry_under_the_rights_of_its_account(
