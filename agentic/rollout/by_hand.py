@@ -209,32 +209,38 @@ class _ToldProxy:
 
 
 class _Told:
-    """A trial runner that says, once a second, how far the model has got."""
+    """A trial runner that says, twice a second and when the trial is over, how far the model has got."""
 
     def __init__(self, runner: TrialRunner, proxy: ProxyServer, say: Say) -> None:
         self._runner, self._proxy, self._say = runner, proxy, say
+        self._began, self._told = time.monotonic(), ""
 
     async def run(self, request: TrialRequest) -> TrialResult:
-        telling = asyncio.create_task(self._tell())
+        self._began = time.monotonic()
+        telling = asyncio.create_task(self._keep_telling())
         try:
             return await self._runner.run(request)
         finally:
             telling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await telling
+            await self._tell()
 
     async def cancel(self, trial_id: str) -> None:
         await self._runner.cancel(trial_id)
 
-    async def _tell(self) -> None:
-        began, told = time.monotonic(), ""
+    async def _keep_telling(self) -> None:
         while True:
             await asyncio.sleep(0.5)
-            for info in await self._proxy.list():
-                line = f"{info.calls} calls, {info.sampled_tokens} tokens sampled"
-                if line != told:
-                    self._say(f"{time.monotonic() - began:.0f} s: {line}")
-                    told = line
+            await self._tell()
+
+    async def _tell(self) -> None:
+        """Nothing, where nothing has changed."""
+        for info in await self._proxy.list():
+            line = f"{info.calls} calls, {info.sampled_tokens} tokens sampled"
+            if line != self._told:
+                self._say(f"{time.monotonic() - self._began:.0f} s: {line}")
+                self._told = line
 
 
 def exit_code_of(error: AgenticError) -> int:
