@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from contextvars import ContextVar
+from types import SimpleNamespace
 
 import pytest
 from sleeping_sandboxes import IN_PLACE, SleepingProvider, scope_of
@@ -41,34 +42,44 @@ async def longest_turn():
         watching.cancel()
 
 
-async def crowd(run, count, steps, seconds):
-    """Coroutines that are all released at the same moment, and then each work in steps."""
-    gate, order = asyncio.Event(), []
+async def crowd(run, clock, count, steps):
+    """Coroutines that are all released at the same moment, and then each work in steps of two of the clock's seconds.
+
+    Returns their results, the order in which they ended, and the most seconds that one turn of the loop took.
+    """
+    gate, order, turns = asyncio.Event(), [], []
 
     async def one(number):
         await gate.wait()
         for _ in range(steps):
-            work(seconds)
+            clock.now += 2
             await asyncio.sleep(0)
         order.append(number)
         return number
 
+    async def watch():
+        while True:
+            before = clock.now
+            await asyncio.sleep(0)
+            turns.append(clock.now - before)
+
     tasks = [asyncio.create_task(run(one(number))) for number in range(count)]
-    await asyncio.sleep(0.05)
-    async with longest_turn() as turns:
-        gate.set()
-        results = await asyncio.gather(*tasks)
-        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.01)
+    watching = asyncio.create_task(watch())
+    gate.set()
+    results = await asyncio.gather(*tasks)
+    watching.cancel()
     return results, order, max(turns)
 
 
 async def test_a_crowd_that_is_released_at_once_holds_the_loop_for_a_slice_at_a_time():
-    results, order, paced = await crowd(Pacer(0.01).run, count=100, steps=3, seconds=0.002)
+    clock = SimpleNamespace(now=0)
+    results, order, paced = await crowd(Pacer(10, lambda: clock.now).run, clock, count=100, steps=3)
     assert results == list(range(100))
     assert order == sorted(order), "first come, first served"
-    assert paced < 0.03
-    _, _, unpaced = await crowd(lambda coroutine: coroutine, count=100, steps=3, seconds=0.002)
-    assert unpaced > 0.15, "what the pacer is for"
+    assert paced == 10
+    _, _, unpaced = await crowd(lambda coroutine: coroutine, clock, count=100, steps=3)
+    assert unpaced == 200, "what the pacer is for"
 
 
 async def test_results_errors_and_context_pass_through():
