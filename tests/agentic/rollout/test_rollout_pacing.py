@@ -101,10 +101,11 @@ async def test_results_errors_and_context_pass_through():
 
 
 async def test_cancelling_reaches_the_work_also_while_it_waits_its_turn_and_cleanup_may_wait():
-    pacer, seen = Pacer(0.002), []
+    pacer, seen, begun = Pacer(0.002), [], asyncio.Barrier(51)
 
     async def one():
         try:
+            await begun.wait()
             while True:
                 work(0.0005)
                 await asyncio.sleep(0)
@@ -114,6 +115,7 @@ async def test_cancelling_reaches_the_work_also_while_it_waits_its_turn_and_clea
             raise
 
     tasks = [asyncio.create_task(pacer.run(one())) for _ in range(50)]
+    await begun.wait()  # What has not begun has nothing to clean up.
     await asyncio.sleep(0.1)
     for task in tasks:
         task.cancel()
