@@ -29,7 +29,9 @@ from agentic.sandbox.settings import SandboxSettings
 LEASE_SECONDS = 90.0
 """How long a worker may be silent. One whose event loop stands still for so long has lost its rollouts anyway."""
 
-_BEAT_SECONDS = 15.0
+BEAT_SECONDS = 15.0
+"""Between two signs of life of a worker."""
+
 _GONE = TrialFacts(exception="WorkerGone", message="the worker that wanted this trial has died")
 
 
@@ -104,8 +106,9 @@ class TrialRunnerActor:
 class ActorTrials:
     """`TrialControl` over the actor's handle, for one worker."""
 
-    def __init__(self, actor: Any) -> None:
+    def __init__(self, actor: Any, beat_seconds: float = BEAT_SECONDS) -> None:
         self._actor = actor
+        self._beat_seconds = beat_seconds
         self._worker = uuid4().hex
         self._running = 0
         self._beating: asyncio.Task[None] | None = None
@@ -154,7 +157,7 @@ class ActorTrials:
         from ray.exceptions import RayError
 
         while True:
-            await asyncio.sleep(_BEAT_SECONDS)
+            await asyncio.sleep(self._beat_seconds)
             with contextlib.suppress(RayError):  # Whoever waits for a trial hears of a dead actor.
                 await self._actor.renew.remote(self._worker)
 
