@@ -15,7 +15,7 @@ const (
 	frameAlive = 4 // not part of the log
 	frameFed   = 5 // all of standard input has arrived
 
-	keptBytes   = 2 << 20   // of a log, for a client that comes again: more than a connection can lose
+	keptBytes   = 8 << 20   // of a log, for a client that comes again: more than a connection can lose
 	unsentBytes = 512 << 10 // that wait for the client before the command is held back
 )
 

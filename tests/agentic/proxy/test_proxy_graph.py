@@ -160,7 +160,8 @@ def test_planning_in_a_thread_sees_whole_paths_while_others_commit() -> None:
         for turn in count():
             if done.is_set():
                 return
-            node = list(wanted)[turn % len(wanted)]
+            nodes = list(wanted)
+            node = nodes[turn % len(nodes)]
             if list(graph.path_ids(node)) != wanted[node]:
                 wrong.append(node)
             found = graph.plan_render([*wanted[node], 999], 3)
