@@ -190,10 +190,14 @@ async def test_a_lease_that_vanished_is_made_anew_for_the_sandboxes_to_come() ->
         first = await rig.provider.acquire(rig.spec("one"))
         (job,) = (await rig.admin.list(JOBS)).items
         await rig.admin.delete(JOBS, name_of(job))
-        async with asyncio.timeout(10):  # the collector comes a moment later
-            with pytest.raises(SandboxLostError, match="its pod was deleted"):
+
+        async def use_until_lost() -> None:
+            async with asyncio.timeout(10):  # the collector comes a moment later
                 while True:
                     await first.exec("true")
+
+        with pytest.raises(SandboxLostError, match="its pod was deleted"):
+            await use_until_lost()
         async with asyncio.timeout(10):
             while not (await rig.admin.list(NETWORK_POLICIES)).items:
                 await asyncio.sleep(0.05)
