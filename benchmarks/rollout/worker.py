@@ -173,7 +173,8 @@ def _warm() -> None:
 
     import agentic.rollout.agents.shell
     import agentic.rollout.environment
-    import agentic.rollout.grading.verifier  # noqa: F401
+    import agentic.rollout.grading.verifier
+    import agentic.rollout.known_tasks  # noqa: F401
 
 
 def _memory() -> int:
