@@ -23,7 +23,7 @@ test-full: setup ## Run the tests, the short demo end to end, and all tests on t
 	@$(PYTHON) -m pytest -m e2e $(ARGS)
 	@$(MAKE) test-cluster
 
-cluster: cluster-needs setup ## Bring up a real Kubernetes control plane for tests (root; built the first time, 10 minutes)
+cluster: cluster-needs setup ## Bring up a real Kubernetes control plane for tests (root; built the first time, 20 minutes)
 	@$(PYTHON) -m testbed up
 
 cluster-needs: ## Say what of this machine the cluster needs and lacks
