@@ -25,8 +25,10 @@ def _head(result: dict[str, Any]) -> str:
 
 
 def _loads(result: dict[str, Any]) -> str:
-    names = ("trials", "workers", "trials_per_second", "lag_p99_ms", "lag_max_ms", "cpu_ms_per_trial")
-    names += ("proxy_cpu_ms_per_trial", "memory_kb_per_trial", "most_sandboxes")
+    names = (
+        *("trials", "workers", "trials_per_second", "lag_p99_ms", "lag_max_ms", "cpu_ms_per_trial"),
+        *("proxy_cpu_ms_per_trial", "memory_kb_per_trial", "most_sandboxes"),
+    )
     return "## Many trials at once\n\n" + _table(names, result["loads"])
 
 
