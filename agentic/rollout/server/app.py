@@ -123,6 +123,8 @@ class Routes:
             await asyncio.to_thread(self._service.tasks.add, task, stream)
         except TaskFolderError as error:
             raise refuse("bad_task", str(error)) from error
+        except OSError as error:
+            raise refuse("busy", f"task {task[:12]} cannot be kept here ({error.strerror}): free disk space") from error
 
     async def has_task(self, task: TaskId) -> TaskReceipt:
         """Whether the server has a task's folder."""

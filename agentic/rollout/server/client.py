@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from agentic.rollout.errors import RolloutConfigError, TaskFolderError, TrialServerRefusal
 from agentic.rollout.outcomes import TrialFacts
-from agentic.rollout.server.tasks import digest_of, pack_folder, unpack_folder
+from agentic.rollout.server.tasks import digest_of, pack_folder, receive_folder
 from agentic.rollout.server.wire import Refusal, TrialEvent, TrialOrder, TrialState
 from agentic.rollout.settings import RolloutSettings, TrialServerSettings
 from agentic.rollout.trial import CLEANUP_SECONDS, TrialRequest, TrialResult
@@ -209,7 +209,7 @@ class TrialServerControl:
                 async for chunk in response.content.iter_chunked(1 << 20):
                     archive.write(chunk)
             archive.seek(0)
-            await asyncio.to_thread(unpack_folder, archive, target, _FOLDER_BYTES)
+            await asyncio.to_thread(receive_folder, archive, target, _FOLDER_BYTES)
 
     async def _ask(self, method: str, path: str, **options: Any) -> bytes:
         async with self._request(method, path, **options) as response:

@@ -2,25 +2,33 @@
 
 The digest covers every path in the folder with its kind, its owner's execute bit and its content: what decides how a
 trial of it goes. A folder that arrives is unpacked beside the others under a name that nobody asks for, and takes its
-place only when its digest is the one that was promised; nothing in an archive can make a file outside that folder, and
-its size is bounded before it is written. A folder that no trial has asked for in a long time is removed.
+place only when its digest is the one that was promised. Archives are unpacked by the code that unpacks what comes out of
+sandboxes (`agentic.sandbox.transfer`): nothing in one makes a file outside its folder, and size and number of members
+are bounded. A folder that no trial has asked for in a long time is removed.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
 import stat
 import tarfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
 from agentic.rollout.errors import TaskFolderError
+from agentic.sandbox.errors import SandboxTransferError
+from agentic.sandbox.transfer import unpack_folder
 
 MAX_MEMBERS = 20_000
 """Files and folders of one task; SWE-bench's tasks have a dozen, a task with a vendored tree some thousands."""
+
+_INCOMING = ".incoming-"
+"""How names begin that nobody asks for."""
 
 
 def digest_of(folder: Path) -> str:
@@ -54,24 +62,26 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def unpack_folder(stream: IO[bytes], target: Path, limit_bytes: int) -> None:
-    """Make `target` from an archive that nobody vouches for. Raises TaskFolderError and leaves nothing when it is
-    damaged, too large, or has a member that would lie or lead outside."""
-    target.mkdir(parents=True)
+@contextlib.contextmanager
+def _received(stream: IO[bytes], beside: Path, limit_bytes: int) -> Iterator[Path]:
+    """What an archive holds, in a folder that is gone at the end unless it was renamed."""
+    partial = beside / f"{_INCOMING}{uuid4().hex}"
     try:
-        with tarfile.open(fileobj=stream, mode="r|gz") as archive:
-            left = limit_bytes
-            for number, member in enumerate(archive):
-                left -= member.size
-                if left < 0 or number >= MAX_MEMBERS:
-                    raise TaskFolderError(f"the archive holds more than {limit_bytes} bytes or {MAX_MEMBERS} members")
-                archive.extract(member, target, filter="data")
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-        shutil.rmtree(target, ignore_errors=True)
+        unpack_folder(stream, partial, limit_bytes=limit_bytes, limit_members=MAX_MEMBERS)
+        yield partial
+    except SandboxTransferError as error:
         raise TaskFolderError(f"the archive cannot be unpacked: {error}") from error
-    except TaskFolderError:
-        shutil.rmtree(target, ignore_errors=True)
-        raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def receive_folder(stream: IO[bytes], target: Path, limit_bytes: int) -> None:
+    """Make `target` from an archive that nobody vouches for, as a whole or not at all. Raises TaskFolderError when the
+    archive is damaged, too large or leads outside, or `target` is there; OSError when the disk does not take it."""
+    with _received(stream, target.parent, limit_bytes) as partial:
+        if target.exists():
+            raise TaskFolderError(f"{target} is there already")
+        partial.rename(target)
 
 
 class TaskStore:
@@ -81,7 +91,7 @@ class TaskStore:
         self._folder = folder
         self._limit_bytes = limit_bytes
         folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob(".incoming-*"):
+        for left in folder.glob(f"{_INCOMING}*"):
             shutil.rmtree(left, ignore_errors=True)
 
     def find(self, digest: str) -> Path | None:
@@ -95,17 +105,16 @@ class TaskStore:
 
     def add(self, digest: str, stream: IO[bytes]) -> Path:
         """Keep what an archive holds under the digest that it is said to have. Raises TaskFolderError when it has
-        another one. May be repeated, and at the same time."""
-        partial = self._folder / f".incoming-{uuid4().hex}"
-        unpack_folder(stream, partial, self._limit_bytes)
-        try:
+        another one, OSError when the disk does not take it. May be repeated, and at the same time."""
+        with _received(stream, self._folder, self._limit_bytes) as partial:
             found = digest_of(partial)
             if found != digest:
                 raise TaskFolderError(f"the task was to be {digest[:12]} but the archive holds {found[:12]}")
-            with contextlib.suppress(OSError):  # Another upload of the same content was faster.
+            try:
                 partial.rename(self._folder / digest)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise  # Otherwise another upload of the same content was faster.
         return self._folder / digest
 
     def remove_unused(self, seconds: float, in_use: frozenset[str]) -> None:

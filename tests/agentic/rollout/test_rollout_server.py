@@ -8,6 +8,7 @@ import tarfile
 import aiohttp
 import process_environment
 import pytest
+from hostile_archives import nested_past_the_longest_path
 from trial_server_rig import KEY, serving
 
 from agentic.rollout.errors import TrialServerRefusal
@@ -222,15 +223,21 @@ def device(name):
         packed(task=b"x")[:-12],
         b"no archive",
         b"",
+        nested_past_the_longest_path("victim"),
     ],
-    ids=["climbs", "absolute", "leads-out", "device", "other-content", "too-large", "cut", "no-tar", "empty"],
+    ids=[
+        *("climbs", "absolute", "leads-out", "device", "other-content", "too-large", "cut", "no-tar", "empty"),
+        "outgrows-paths",
+    ],
 )
 async def test_an_archive_that_is_not_the_task_leaves_nothing(tmp_path, http, archive):
+    victim = tmp_path / "server" / "tasks" / "victim"
+    victim.mkdir(parents=True)
     async with serving(tmp_path / "server", task_limit_bytes=65_536) as url:
         answer = await http.put(f"{url}/v1/tasks/{'0' * 64}", data=archive)
         assert (answer.status, (await answer.json())["code"]) == (422, "bad_task")
         assert (await http.get(f"{url}/v1/tasks/{'0' * 64}")).status == 424
-    assert list((tmp_path / "server" / "tasks").iterdir()) == []
+    assert list((tmp_path / "server" / "tasks").iterdir()) == [victim]
     assert not list(tmp_path.rglob("outside"))
 
 

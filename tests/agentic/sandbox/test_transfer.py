@@ -1,16 +1,19 @@
 """Tar streams that a hostile sandbox could send."""
 
+import contextlib
+import gzip
 import io
 import os
 import tarfile
 from pathlib import Path, PurePosixPath
 
 import pytest
+from hostile_archives import nested_past_the_longest_path
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentic.sandbox.errors import SandboxTransferError
-from agentic.sandbox.transfer import TooLargeError, pack, stays_inside, unpack
+from agentic.sandbox.transfer import TooLargeError, pack, stays_inside, unpack, unpack_folder
 
 LIMIT_BYTES = 1_000_000
 
@@ -81,6 +84,48 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, data: bytes) -> None:
 def test_a_file_where_a_folder_is_needed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SandboxTransferError):
         unpack(stream(member("a", size=1), member("a/b", size=1)), tmp_path / "t", LIMIT_BYTES)
+
+
+def test_a_link_below_a_link_makes_and_removes_nothing_outside(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    climbing = [
+        member("a", tarfile.DIRTYPE, mode=0o755),
+        member("a/up", tarfile.SYMTYPE, ".."),
+        member("a/up/out", tarfile.SYMTYPE, "../.."),
+        member("a/up/out/file", tarfile.SYMTYPE, "x"),
+    ]
+    with pytest.raises(SandboxTransferError, match="through a link"):
+        unpack(stream(*climbing), tmp_path / "t", LIMIT_BYTES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "t"]
+    assert not (tmp_path / "t" / "out").is_symlink()
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_sparse_member_is_as_large_as_what_it_unpacks_to(tmp_path: Path) -> None:
+    sparse = member("holes", size=LIMIT_BYTES + 1)
+    sparse.pax_headers = {"GNU.sparse.map": f"{LIMIT_BYTES},1", "GNU.sparse.size": str(LIMIT_BYTES + 1)}
+    header = sparse.tobuf(tarfile.PAX_FORMAT)
+    archive = io.BytesIO(member(".", tarfile.DIRTYPE, mode=0o755).tobuf() + header + bytes(10240))
+    with pytest.raises(TooLargeError):
+        unpack(archive, tmp_path / "t", LIMIT_BYTES)
+    assert not (tmp_path / "t" / "holes").exists()
+
+
+def test_an_archive_whose_links_outgrow_the_longest_path_makes_nothing_outside(tmp_path: Path) -> None:
+    (tmp_path / "victim").mkdir()
+    with contextlib.suppress(SandboxTransferError):
+        hostile = io.BytesIO(nested_past_the_longest_path("victim"))
+        unpack_folder(hostile, tmp_path / "t", limit_bytes=LIMIT_BYTES, limit_members=100)
+    assert list((tmp_path / "victim").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t", "victim"]
+
+
+def test_an_archives_members_are_bounded_too(tmp_path: Path) -> None:
+    many = gzip.compress(stream(*(member(f"f{number}") for number in range(20))).getvalue())
+    with pytest.raises(TooLargeError, match="10 files"):
+        unpack_folder(io.BytesIO(many), tmp_path / "t", limit_bytes=LIMIT_BYTES, limit_members=10)
+    unpack_folder(io.BytesIO(many), tmp_path / "u", limit_bytes=LIMIT_BYTES, limit_members=21)
+    assert len(list((tmp_path / "u").iterdir())) == 20
 
 
 PARTS = st.lists(st.sampled_from(["..", "a", "b", "."]), max_size=6).map("/".join)
