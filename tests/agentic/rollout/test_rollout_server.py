@@ -9,10 +9,11 @@ import aiohttp
 import process_environment
 import pytest
 from hostile_archives import nested_past_the_longest_path
-from trial_server_rig import KEY, serving
+from trial_server_rig import KEY, PROCESS_ENVIRONMENT, serving
 
 from agentic.rollout.errors import TrialServerRefusal
 from agentic.rollout.server.client import TrialServerControl
+from agentic.rollout.server.settings import ServerSettings
 from agentic.rollout.server.tasks import digest_of
 from agentic.rollout.settings import TrialServerSettings
 
@@ -186,10 +187,12 @@ async def test_a_trial_whose_events_are_read_outlives_its_lease(tmp_path, trial_
     ("spec", "reason"),
     [
         ({"import_path": "os:system"}, "environment os:system is not allowed"),
-        ({"import_path": "process_environment:ProcessEnvironment", "kwargs": {"sockets": {"/s": "/t"}}}, "sockets"),
+        ({"import_path": PROCESS_ENVIRONMENT, "kwargs": {"sockets": {"/s": "/t"}}}, "sockets"),
+        ({"import_path": PROCESS_ENVIRONMENT, "kwargs": {"folders": {"/var": "/mnt"}}}, "'folders' is not an order's"),
+        ({"import_path": PROCESS_ENVIRONMENT, "kwargs": {"persistent_env": {"A": "${B}"}}}, "persistent_env"),
     ],
 )
-async def test_code_and_sockets_that_the_server_does_not_offer_are_refused_for_good(
+async def test_code_sockets_and_arguments_that_the_server_does_not_offer_are_refused_for_good(
     tmp_path, trial_for, control, spec, reason
 ):
     request = trial_for()
@@ -197,6 +200,30 @@ async def test_code_and_sockets_that_the_server_does_not_offer_are_refused_for_g
     async with serving(tmp_path / "server") as url:
         with pytest.raises(TrialServerRefusal, match=reason):
             await control(url).run(request.model_copy(update={"environment": environment}))
+
+
+@pytest.mark.parametrize("table", ["verifier.env", "environment.env", "solution.env"])
+async def test_a_task_gets_no_variable_of_the_server_but_those_that_are_named(
+    tmp_path, trial_for, control, write_task, monkeypatch, table
+):
+    monkeypatch.setenv("SERVER_SECRET", "hidden")
+    monkeypatch.setenv("SERVER_GIVES", "shown")
+    curious = {}
+    for name in ("SERVER_SECRET", "SERVER_GIVES"):
+        curious[name] = write_task(tmp_path / name)
+        text = (curious[name] / "task.toml").read_text()
+        (curious[name] / "task.toml").write_text(f'{text}\n[{table}]\nX = "${{{name}:-none}}"\n')
+    async with serving(tmp_path / "server", task_variables=("SERVER_GIVES",)) as url:
+        with pytest.raises(TrialServerRefusal, match="'SERVER_SECRET'"):
+            await control(url).run(trial_for(task_dir=str(curious["SERVER_SECRET"])))
+        result = await control(url).run(trial_for(FIX, task_dir=str(curious["SERVER_GIVES"])))
+    assert result.facts.rewards == {"reward": 1.0}
+
+
+def test_folders_and_sockets_of_the_machine_cannot_be_opened_to_orders_by_name(tmp_path):
+    for name in ("folders", "sockets"):
+        with pytest.raises(ValueError, match=f"names '{name}'"):
+            ServerSettings(state_dir=tmp_path, store_dir=tmp_path, environment_arguments=(name,))
 
 
 def link_out(name):
