@@ -3,7 +3,8 @@
 A protected path goes back to what the untouched folder holds there; a new one is not taken. Files that hold the
 configuration of tests beside other things (`setup.cfg`, `pyproject.toml`, `package.json`) keep the agent's changes but
 for the sections of test runners, which come from the untouched file; where that cannot be told apart, the whole file
-goes back. What was undone is named.
+goes back. A folder that holds what stays is not removed or replaced either: of the rest in it, each file goes by itself.
+What was undone is named.
 """
 
 import json
@@ -25,13 +26,49 @@ def undo(changes: Iterable[Change], untouched: Listing, policy: GradingPolicy) -
     """The changes that count, and the paths of what was undone."""
     kept: list[Change] = []
     undone: list[str] = []
+    changes = list(changes)
+    held = _holding_folders(changes, untouched, policy)
     for change in changes:
-        merged = _merged(change, untouched, policy)
+        displaces = change.path in held or _stands_on_what_stays(change, untouched, policy)
+        merged = None if displaces else _merged(change, untouched, policy)
         if merged is not change:
             undone.append(change.path)
         if merged is not None:
             kept.append(merged)
     return kept, undone
+
+
+def _holding_folders(changes: Iterable[Change], untouched: Listing, policy: GradingPolicy) -> set[str]:
+    """The untouched folders that a change would remove or replace, and that hold what has to stay."""
+    going = {change.path for change in changes if _is(Kind.FOLDER, change.path, untouched)}
+    held: set[str] = set()
+    if going:
+        for path in untouched.entries:
+            above = going.intersection(parents_of(path)) - held
+            if above and not _is(Kind.FOLDER, path, untouched) and _stays(path, policy):
+                held |= above
+    return held
+
+
+def _stands_on_what_stays(change: Change, untouched: Listing, policy: GradingPolicy) -> bool:
+    """Whether a new path needs a folder where the untouched tree has a file or link that has to stay."""
+    places = [place for place in parents_of(change.path) if place in untouched.entries]
+    return change.new is not None and any(
+        not _is(Kind.FOLDER, place, untouched) and _stays(place, policy) for place in places
+    )
+
+
+def _is(kind: Kind, path: str, untouched: Listing) -> bool:
+    entry = untouched.entries.get(path)
+    return entry is not None and entry.kind is kind
+
+
+def _stays(path: str, policy: GradingPolicy) -> bool:
+    """Whether an untouched file or link may not be removed."""
+    if policy.protects(path):
+        return True
+    is_shared = path.rpartition("/")[2] in MERGES
+    return is_shared and policy.uses_defaults and not matches(path, policy.allowed)
 
 
 def _merged(change: Change, untouched: Listing, policy: GradingPolicy) -> Change | None:

@@ -188,3 +188,36 @@ def test_a_runners_name_is_protected_only_where_the_image_has_it_not():
         "pkg/pytest_tools.py",
     }
     assert {"pytest.py", "src/pluggy/__init__.py"} <= set(undone)
+
+
+def without(tree, *folders):
+    return {path: text for path, text in tree.items() if not path.startswith(tuple(f"{name}/" for name in folders))}
+
+
+@pytest.mark.parametrize("place", ["pkg", "pkg/sub"])
+@pytest.mark.parametrize("instead", [None, Kind.FILE, Kind.LINK])
+def test_a_folder_that_goes_or_is_replaced_takes_no_test_with_it(place, instead):
+    before = {"calc.py": "", "pkg/sub/test_a.py": "a", "pkg/sub/conftest.py": "b", "pkg/sub/code.py": "c"}
+    agent = listing(without(before, place))
+    for gone in [path for path in agent.entries if f"{path}/".startswith(f"{place}/")]:
+        del agent.entries[gone]
+    if instead is not None:
+        agent.entries[place] = Entry(instead, 0o644, (0, 0), 1, True)
+        agent.nodes[place] = Node(instead, 0o644, b"calc.py")
+    untouched = listing(before)
+    kept, undone = undo(compare(untouched, agent)[0], untouched, GradingPolicy())
+    assert removed_paths(kept, untouched) == ["pkg/sub/code.py"]
+    assert {place, "pkg/sub/test_a.py", "pkg/sub/conftest.py"} <= set(undone)
+
+
+def test_a_folder_in_a_tests_place_is_not_taken():
+    untouched, agent = listing({"pkg/test_a.py": "a"}), listing({"pkg/test_a.py/__init__.py": "pass"})
+    kept, undone = undo(compare(untouched, agent)[0], untouched, GradingPolicy())
+    assert removed_paths(kept, untouched) == []
+    assert (kept, undone) == ([], ["pkg/test_a.py/__init__.py"])
+
+
+def test_a_folder_without_tests_goes_whole():
+    untouched, agent = listing({"old/a.py": "a", "calc.py": ""}), listing({"calc.py": ""})
+    kept, undone = undo(compare(untouched, agent)[0], untouched, GradingPolicy())
+    assert (removed_paths(kept, untouched), undone) == (["old", "old/a.py"], [])
