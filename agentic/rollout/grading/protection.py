@@ -3,8 +3,8 @@
 A protected path goes back to what the untouched folder holds there; a new one is not taken. Files that hold the
 configuration of tests beside other things (`setup.cfg`, `pyproject.toml`, `package.json`) keep the agent's changes but
 for the sections of test runners, which come from the untouched file; where that cannot be told apart, the whole file
-goes back. A folder that holds what stays is not removed or replaced either: of the rest in it, each file goes by itself.
-What was undone is named.
+goes back. A folder that holds what stays is not removed or replaced either: of the rest in it, each file goes by
+itself. What was undone is named.
 """
 
 import json
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from agentic.rollout.grading.changes import Change, parents_of
+from agentic.rollout.grading.ini import sections_of_tests
 from agentic.rollout.grading.tree import Entry, Kind, Listing, Node
 from agentic.tasks.grading_policy import SHADOWS, GradingPolicy, matches
 
@@ -123,8 +124,11 @@ def _with_sections(change: Change, merge: Merge) -> Change | None:
 
 
 def merge_ini(before: str, after: str) -> str | None:
-    """`setup.cfg`: by its section headers, as configparser sees them."""
-    return _merge_sections(before, after, re.compile(r"^\[(?P<name>[^\]\n]+)\]", re.MULTILINE))
+    """`setup.cfg`: by its section headers; the result has to say of the tests what the untouched one says, to each of
+    its readers."""
+    merged = _merge_sections(before, after, re.compile(r"^\[(?P<name>[^\]\n]+)\]", re.MULTILINE))
+    said = sections_of_tests(merged, _is_of_tests)
+    return merged if said is not None and said == sections_of_tests(before, _is_of_tests) else None
 
 
 def merge_toml(before: str, after: str) -> str | None:

@@ -1,9 +1,12 @@
 """What is taken of an agent's folder, and what is undone of it: pure, on random trees and on hostile listings."""
 
+import configparser
 import contextlib
+import io
 import shutil
 import subprocess
 
+import iniconfig
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,6 +158,28 @@ def test_a_legitimate_change_to_setup_cfg_survives_and_the_part_of_pytest_is_und
     assert "cheat" not in merged
     assert merge_ini(SETUP, SETUP.replace("no", "yes")) == SETUP.replace("no", "yes")
     assert "cheat" not in merge_ini("[metadata]\n", "[metadata]\n[pytest]\naddopts = -p cheat\n")
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\n \n  ", "\n \ufeff"])
+@pytest.mark.parametrize("section", ["tool:pytest", "coverage:run"])
+@pytest.mark.parametrize("before", ["", "[metadata]\nname = x\n", SETUP])
+def test_no_reader_of_setup_cfg_sees_a_test_section_that_was_not_there(before, section, end):
+    cheat = f"[metadata]{end}[{section}]{end}addopts = -p cheat{end}plugins = cheat{end}"
+    for agents in (cheat, before + cheat, f"\ufeff[{section}]\naddopts = -p cheat\nplugins = cheat\n{before}"):
+        merged = merge_ini(before, agents) or ""
+        read = {}
+        with contextlib.suppress(iniconfig.ParseError):  # Then pytest does not start.
+            read = iniconfig.IniConfig("setup.cfg", data=merged)
+        others = configparser.RawConfigParser(strict=False, allow_no_value=True)
+        others.read_file(io.StringIO(merged.removeprefix("\ufeff"), newline=None))
+        assert "cheat" not in str([list(read[name].items()) for name in (section,) if name in read])
+        assert "cheat" not in str([others.items(name) for name in (section,) if others.has_section(name)])
+
+
+def test_a_setup_cfg_with_other_line_ends_keeps_an_honest_change():
+    windows = SETUP.replace("\n", "\r\n")
+    assert merge_ini(windows, windows.replace("= x", "= y")) == windows.replace("= x", "= y")
+    assert merge_ini("[metadata]\n", "[metadata]\ndescription = a\x0cb\n") == "[metadata]\ndescription = a\x0cb\n"
 
 
 @pytest.mark.parametrize(
