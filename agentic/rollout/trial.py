@@ -12,6 +12,7 @@ facts. Imports Harbor only when a trial is run, after the environment variables 
 import asyncio
 import contextlib
 import importlib
+import json
 import logging
 import os
 import shutil
@@ -45,6 +46,9 @@ _log = logging.getLogger(__name__)
 CLEANUP_SECONDS = 20.0
 """How long a cancelled trial may take to stop its sandbox before it is given up; a sweeper then has to end the sandbox.
 Stopping takes well under a second unless the machine is in trouble."""
+
+REPORT_LIST_BYTES = 12 * 1024
+"""Of each list of names in a grading report that goes along with a result, as JSON."""
 
 _CANCELLED = TrialFacts(exception="CancelledError", message="cancelled on request")
 
@@ -238,7 +242,7 @@ class TrialRunner:
             _log.warning("trial %s failed: %s: %s", request.trial_id, type(error).__name__, error)
             facts = TrialFacts(exception=type(error).__name__, message=_one_line(str(error)))
             return TrialResult(request.trial_id, facts, seconds=TrialSeconds(total=time.monotonic() - started))
-        report = read_report(trial.paths.verifier_dir)
+        report = _bounded_report(read_report(trial.paths.verifier_dir))
         return _result(request.trial_id, harbor, report, time.monotonic() - started)
 
     def _scope(self) -> contextlib.AbstractContextManager[None]:
@@ -360,6 +364,26 @@ def _result(trial_id: str, harbor: "HarborResult", report: GradingReport | None,
         ),
         grading=report,
     )
+
+
+def _bounded_report(report: GradingReport | None) -> GradingReport | None:
+    """What goes along with a result: agents choose names and how many there are, and a result crosses processes and
+    lines of streams. The file in the trial's folder has more."""
+    if report is None:
+        return None
+    texts = {name: _one_line(getattr(report, name)) for name in ("reason", "refused")}
+    names = {name: _fitting(getattr(report, name)) for name in ("changed", "undone", "left_out", "lost")}
+    return report.model_copy(update={**texts, **names})
+
+
+def _fitting(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The first of them, and how many were left out."""
+    left_bytes = REPORT_LIST_BYTES
+    for number, name in enumerate(names):
+        left_bytes -= len(json.dumps(name))
+        if left_bytes < 0:
+            return (*names[:number], f"and {len(names) - number} more")
+    return names
 
 
 def _lost(request: TrialRequest, exception: str, message: str) -> TrialResult:

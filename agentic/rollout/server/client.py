@@ -10,15 +10,17 @@ Belongs to the event loop that uses it. A task's folder is read, and sent if the
 
 import asyncio
 import contextlib
+import logging
 import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 from pydantic import ValidationError
 
 from agentic.rollout.errors import RolloutConfigError, TaskFolderError, TrialServerRefusal
@@ -27,6 +29,8 @@ from agentic.rollout.server.tasks import digest_of, pack_folder, receive_folder
 from agentic.rollout.server.wire import Refusal, TrialEvent, TrialOrder, TrialState
 from agentic.rollout.settings import RolloutSettings, TrialServerSettings
 from agentic.rollout.trial import CLEANUP_SECONDS, TrialRequest, TrialResult
+
+_log = logging.getLogger(__name__)
 
 _READ_SECONDS = 45.0
 """Between two lines of a stream; the server gives a sign of life every ten."""
@@ -40,8 +44,9 @@ _LINE_BYTES = 1 << 20
 _FOLDER_BYTES = 1 << 30
 
 _FOR_GOOD = frozenset({"not_allowed", "bad_task"})
-_NO_ANSWER = (aiohttp.ClientError, TimeoutError, ConnectionError, ValidationError)
-"""What keeps a request from an answer that is the server's: the network, or a middle man's words."""
+_NO_ANSWER = (aiohttp.ClientError, HttpProcessingError, TimeoutError, ConnectionError, ValidationError)
+"""What keeps a request from an answer that is the server's: the network, a middle man's words, or a line of a stream
+that is too long."""
 
 
 class _Refused(Exception):
@@ -95,7 +100,7 @@ class TrialServerControl:
         TrialServerRefusal when the server refuses this client or such trials for good."""
         try:
             order = await self._order(request)
-        except TaskFolderError as error:
+        except (TaskFolderError, OSError) as error:
             return _lost(request, type(error).__name__, str(error))
         patience = _Patience(self._settings.unreachable_seconds)
         try:
@@ -110,6 +115,8 @@ class TrialServerControl:
             if error.code == "taken":
                 return _lost(request, "DuplicateTrial", str(error))
             return _lost(request, "TrialServerUnavailable", str(error))
+        except OSError as error:  # Of this machine's disk, which the task's folder is packed on.
+            return _lost(request, type(error).__name__, f"the task could not be sent: {error}")
         if event.has_folder:
             await self._fetch_folder(request)
         if event.result is None:
@@ -204,12 +211,20 @@ class TrialServerControl:
     async def _fetch_folder(self, request: TrialRequest) -> None:
         """What the trial left there is put where it would lie had it run here; without it the result stands."""
         target = Path(request.trials_dir) / request.trial_id
-        with contextlib.suppress(_Refused, TaskFolderError, *_NO_ANSWER), tempfile.TemporaryFile() as archive:
-            async with self._request("GET", f"/v1/trials/{request.trial_id}/folder") as response:
-                async for chunk in response.content.iter_chunked(1 << 20):
-                    archive.write(chunk)
-            archive.seek(0)
-            await asyncio.to_thread(receive_folder, archive, target, _FOLDER_BYTES)
+        try:
+            with tempfile.TemporaryFile() as archive:
+                await self._download(f"/v1/trials/{request.trial_id}/folder", archive)
+                await asyncio.to_thread(receive_folder, archive, target, _FOLDER_BYTES)
+        except (_Refused, TrialServerRefusal, TaskFolderError, OSError, *_NO_ANSWER) as error:
+            _log.warning("trial %s leaves no folder here: %s: %s", request.trial_id, type(error).__name__, error)
+
+    async def _download(self, path: str, file: IO[bytes]) -> None:
+        async with self._request("GET", path) as response:
+            async for chunk in response.content.iter_chunked(1 << 20):
+                file.write(chunk)
+                if file.tell() > _FOLDER_BYTES:
+                    raise TaskFolderError(f"the archive has more than {_FOLDER_BYTES} bytes")
+        file.seek(0)
 
     async def _ask(self, method: str, path: str, **options: Any) -> bytes:
         async with self._request(method, path, **options) as response:
