@@ -39,8 +39,8 @@ class Patch:
 
 
 def make_patch(changes: Sequence[Change]) -> Patch:
-    """The diff of all changes. A file that is no text counts as one added line, and so does an empty file or folder, a
-    link, or a change of permissions alone."""
+    """The diff of all changes. Every file counts by the lines of its bytes, in whatever encoding; an empty file or
+    folder, a link, or a change of permissions alone counts as one added line."""
     pieces: list[str] = []
     added = removed = size = 0
     for change in changes:
@@ -81,11 +81,11 @@ def _mode(node: Node) -> str:
 def _body(change: Change) -> tuple[str, int, int]:
     """The hunks, and the lines that they add and remove."""
     old, new = _text(change.old), _text(change.new)
-    if old is None or new is None:
-        return f"Binary files a/{_name(change)} and b/{_name(change)} differ\n", 0, 0
     if old == new:
         return "", 0, 0
     hunks, added, removed = _hunks(_lines(old), _lines(new))
+    if "\0" in old or "\0" in new:
+        return f"Binary files a/{_name(change)} and b/{_name(change)} differ\n", added, removed
     before = "/dev/null" if change.old is None else f"a/{_name(change)}"
     after = "/dev/null" if change.new is None else f"b/{_name(change)}"
     return f"--- {before}\n+++ {after}\n{hunks}", added, removed
@@ -122,13 +122,6 @@ def _lines(text: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
-def _text(node: Node | None) -> str | None:
-    """None for what is no text."""
-    if node is None or node.kind is Kind.FOLDER:
-        return ""
-    if b"\0" in node.content:
-        return None
-    try:
-        return node.content.decode()
-    except UnicodeDecodeError:
-        return None
+def _text(node: Node | None) -> str:
+    """What is no UTF-8 stays in it as single code points, so that nothing is lost and every line counts."""
+    return "" if node is None or node.kind is Kind.FOLDER else node.content.decode(errors="surrogateescape")
