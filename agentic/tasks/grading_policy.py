@@ -11,6 +11,7 @@ slash is meant at any depth. Pure, apart from reading the one file.
 
 import re
 import tomllib
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -23,8 +24,21 @@ from agentic.tasks.harbor_format import CONFIG
 
 Pattern = Annotated[str, Field(min_length=1, pattern=r"^[^/\x00\n][^\x00\n]*$")]
 
-TEST_FILES = ("tests/**", "test_*.py", "*_test.py", "*_tests.py", "*.test.js", "*.test.ts", "*.spec.js", "*.spec.ts")
-"""Where tests live by the conventions of their runners."""
+_SCRIPTS = ("js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts")
+TEST_FILES = (
+    *("tests/**", "test_*.py", "*_test.py", "*_tests.py", "runtests.*", "run_tests.*"),
+    *(f"*.{word}.{suffix}" for word in ("test", "spec") for suffix in _SCRIPTS),
+    *("__tests__/**", "__mocks__/**", "__snapshots__/**", "*_test.go", "*_test.rb", "*_spec.rb", "**/src/test/**"),
+    *("test/*/**", "spec/*/**"),
+)
+"""Where tests live by the conventions of their runners. `test` and `spec` count at the top only: further down they are
+often part of what is tested, as in Django."""
+
+RUNNERS: Mapping[str, tuple[str, ...]] = {
+    "sympy__sympy": ("bin/test", "bin/doctest", "sympy/testing/**", "sympy/utilities/runtests.py"),
+}
+"""What runs the tests of a benchmark's repository and lies in it, by the beginning of its tasks' names. Django's is part
+of what its tasks repair, so it is not here."""
 
 TEST_CONFIGURATION = (
     *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "tox.toml", "noxfile.py"),
@@ -110,7 +124,17 @@ def read_policy(task_dir: Path) -> GradingPolicy:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): correct it") from error
-    return parse_policy(config, str(path))
+    policy = parse_policy(config, str(path))
+    runners = _runners(task_dir.name, config) if policy.uses_defaults else ()
+    return policy.model_copy(update={"protected": (*policy.protected, *runners)}) if runners else policy
+
+
+def _runners(folder: str, config: Mapping[str, object]) -> tuple[str, ...]:
+    """Of the repository that a task says it is from, by its name or its folder's."""
+    task = config.get("task")
+    name = str(task.get("name", "")) if isinstance(task, dict) else ""
+    repositories = {label.rpartition("/")[2].rpartition("-")[0] for label in (folder, name)}
+    return tuple(pattern for repository in sorted(repositories) for pattern in RUNNERS.get(repository, ()))
 
 
 def parse_policy(config: dict[str, object], where: str) -> GradingPolicy:

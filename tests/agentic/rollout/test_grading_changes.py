@@ -17,7 +17,7 @@ from agentic.rollout.grading.collecting import read_listing
 from agentic.rollout.grading.patch import make_patch
 from agentic.rollout.grading.protection import merge_ini, merge_toml, undo
 from agentic.rollout.grading.tree import Entry, Kind, Limits, Listing, Node, check_size, stays_inside
-from agentic.tasks.grading_policy import GradingPolicy
+from agentic.tasks.grading_policy import GradingPolicy, read_policy
 
 NAMES = ("a", "b.py", "src/c.py", "src/d/e.txt", "tests/test_x.py", "conftest.py", "setup.cfg")
 texts = st.text(st.sampled_from("ab\n"), max_size=12)
@@ -74,6 +74,13 @@ def test_a_patch_counts_its_lines_and_git_applies_it(before, after):
     assert sum(line.startswith("+") for line in lines) <= patch.added_lines
     assert sum(line.startswith("-") for line in lines) == patch.removed_lines
     assert (patch.changed_lines > 0) == bool(changes)
+
+
+@pytest.mark.parametrize("byte", [b"\xe9", b"\0", b"\xff\xfe"])
+def test_every_line_counts_whatever_a_files_bytes_are(byte):
+    old = b"# coding: latin-1 " + byte + b"\n" + b"".join(b"x%d = 1\n" % n for n in range(500))
+    change = Change("calc.py", Node(Kind.FILE, 0o644, old), Node(Kind.FILE, 0o644, old.replace(b" = 1", b" = 2")))
+    assert make_patch([change]).changed_lines == 1000
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -246,3 +253,34 @@ def test_a_folder_without_tests_goes_whole():
     untouched, agent = listing({"old/a.py": "a", "calc.py": ""}), listing({"calc.py": ""})
     kept, undone = undo(compare(untouched, agent)[0], untouched, GradingPolicy())
     assert (removed_paths(kept, untouched), undone) == (["old", "old/a.py"], [])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("test/helpers.py", "test/data/x.json", "spec/calc_spec.rb", "lib/calc_spec.rb", "lib/calc_test.rb"),
+        *("src/__tests__/a.js", "src/__mocks__/fs.js", "a.test.tsx", "web/a.test.mjs", "a.spec.jsx", "a.spec.mts"),
+        *("pkg/foo_test.go", "core/src/test/java/CalcTest.java", "runtests.py", "tools/run_tests.sh"),
+    ],
+)
+def test_the_usual_places_of_tests_are_protected(path):
+    assert GradingPolicy().protects(path)
+
+
+@pytest.mark.parametrize("path", ["django/test/client.py", "openapi/spec/parser.py", "testing.py", "src/contest.py"])
+def test_what_only_sounds_like_tests_is_the_agents(path):
+    assert not GradingPolicy().protects(path)
+
+
+def test_what_runs_the_tests_of_a_benchmarks_repository_is_protected_there_alone(tmp_path):
+    runners = ("bin/test", "bin/doctest", "sympy/testing/pytest.py")
+    for name, is_protected in (("sympy__sympy-20590", True), ("django__django-11099", False)):
+        task = tmp_path / name
+        task.mkdir()
+        (task / "task.toml").write_text(f'[task]\nname = "rows/{name}"\n')
+        policy = read_policy(task)
+        assert [policy.protects(path) for path in (*runners, "sympy/core/add.py")] == [*[is_protected] * 3, False]
+    config = '[task]\nname = "swe-bench/sympy__sympy-1"\n[metadata.grading]\nallowed = ["bin/*"]\n'
+    (task / "task.toml").write_text(config)
+    assert not read_policy(task).protects("bin/test")
+    assert read_policy(task).protects("sympy/testing/pytest.py")
