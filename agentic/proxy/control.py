@@ -13,7 +13,15 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from pydantic import BaseModel, ValidationError
 
-from .errors import HttpRefused, InvalidRequest, JournalError, RequestRefused, SessionConflict, Unauthorized
+from .errors import (
+    HttpRefused,
+    InvalidRequest,
+    JournalError,
+    RequestRefused,
+    SessionConflict,
+    Unauthorized,
+    release_frames,
+)
 from .models import Dropped, Paused, Resume, SealedSession, SessionHandle, SessionInfo, SessionSpec
 from .openapi import Operation, make_document
 from .rim import bearer
@@ -125,7 +133,9 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except ConnectionError:
         raise  # nobody is left to answer
     except Exception as error:  # noqa: BLE001 - the control side gets an answer whatever broke; it is logged
-        return refusal_response(refusal_of(error, request), error_body)
+        refusal = refusal_of(error, request)
+        release_frames(error)
+        return refusal_response(refusal, error_body)
 
 
 def error_body(error: RequestRefused) -> dict[str, Any]:

@@ -44,6 +44,22 @@ class RequestRefused(ProxyError):
         self.param = param
 
 
+def release_frames(error: BaseException) -> None:
+    """Let go of the frames that an error that was dealt with came through, and its causes.
+
+    A frame that knows the error, as one does that has made it before raising it, is known by the error in turn. So
+    frames would stay until the collector comes by, and with them a call's body, messages and plan.
+    """
+    left: list[BaseException | None] = [error]
+    released: set[int] = set()
+    while left:
+        error_or_none = left.pop()
+        if error_or_none is not None and id(error_or_none) not in released:
+            released.add(id(error_or_none))
+            error_or_none.__traceback__ = None
+            left += [error_or_none.__cause__, error_or_none.__context__]
+
+
 class InvalidRequest(RequestRefused):
     """Malformed, or asks for something that cannot be captured exactly."""
 

@@ -7,11 +7,20 @@ Draft holds at most the call's `max_tokens`.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 
 from .engines.base import Chunk, Engine, Finish
-from .errors import ContextOverflow, EngineError, EngineRefused, GenerationFailed, InvalidRequest, RequestRefused
+from .errors import (
+    ContextOverflow,
+    EngineError,
+    EngineRefused,
+    GenerationFailed,
+    InvalidRequest,
+    RequestRefused,
+    release_frames,
+)
 from .events import Committed
 from .graph import Plan
 from .models import CallSampling
@@ -183,14 +192,21 @@ class Generating:
         """One attempt; an interrupted one is no failure."""
         self._attempt = attempt = asyncio.create_task(self._consume())
         await asyncio.wait({attempt})
+        self._attempt = None  # it keeps what it raised, whose frames know this object
         if attempt.cancelled():
             return None
         error = attempt.exception()
+        if error is None:
+            gave_up = self.draft.finish is None
+            return self._engine_failed("the engine gave the generation up: ask again") if gave_up else None
+        failure = self._failure(error)
+        with contextlib.suppress(type(error)):
+            attempt.result()  # a task lets go of the frames once its error was raised
+        release_frames(error)
+        return failure
+
+    def _failure(self, error: BaseException) -> Cut:
         match error:
-            case None if self.draft.finish is None:
-                return self._engine_failed("the engine gave the generation up: ask again")
-            case None:
-                return None
             case TimeoutError() if self._left_seconds <= 0:
                 wanted = f"no reply within {self._timeout_seconds:g} s: raise request_timeout_seconds"
                 return Cut("timeout", GenerationFailed(wanted))

@@ -28,6 +28,7 @@ from .errors import (
     RequestRefused,
     Unauthorized,
     WorkerUnavailable,
+    release_frames,
 )
 from .events import Opened
 from .gateway import Gateway
@@ -143,6 +144,7 @@ class AgentPlane:
             await self._send(http, response, writer.end(await reply.result()))
         except RequestRefused as error:
             self._metrics.requests_refused += 1
+            release_frames(error)
             await self._send(http, response, writer.fail(error))
         await self._write(http, response.write_eof())
         return response
@@ -175,12 +177,14 @@ class AgentPlane:
         """Turn whatever escapes into an error of the API that was spoken; the one place where that happens."""
         try:
             return await handler(request)
-        except ConnectionError:
+        except ConnectionError as error:
             logger.info("session %s: its client is gone", request.match_info.get("session", "-"))
+            release_frames(error)
             return broken_off(request)
         except Exception as error:  # noqa: BLE001 - an agent gets an answer whatever broke; it is logged
             self._metrics.requests_refused += 1
             refusal = refusal_of(error, request)
+            release_frames(error)
             if request.get(BEGUN):
                 return broken_off(request)
             return refusal_response(refusal, self._dialect_of(request).error_body)
