@@ -2,7 +2,7 @@
 
     TransientError
     ├── SandboxLostError      the sandbox died, or the way to it broke: infra, never an exit code
-    │   └── SandboxExhaustedError  what ran in it took more memory or disk than its limits: its own doing
+    │   └── SandboxExhaustedError  what ran in it surely took more memory or disk than its limits: its own doing
     ├── SandboxStartError     it could not be started this time
     └── SandboxTransferError  a file or folder did not get in or out whole
     PermanentError
@@ -21,8 +21,8 @@ class SandboxLostError(TransientError):
 
 
 class SandboxExhaustedError(SandboxLostError):
-    """The sandbox is lost because what ran in it went over its own limits of memory or disk. Where a limit ends only a
-    command, the same is that command's result."""
+    """The sandbox is lost because what ran in it surely went over its own limits of memory or disk; what may be its
+    node's shortage is a plain loss. Where a limit ends only a command, the same is that command's result."""
 
 
 class SandboxStartError(TransientError):

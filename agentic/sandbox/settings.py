@@ -167,7 +167,8 @@ class KubeSandbox(SandboxLimits):
     scratch_mb: int = Field(2048, ge=16)
     """Disk that a sandbox may write, in MiB; one that writes more is evicted, and lost."""
     request_memory_mb: int = Field(128, ge=4)
-    """Memory set aside on a node for each sandbox, in MiB; at most `memory_mb`."""
+    """Memory set aside on a node for each sandbox, in MiB; at most `memory_mb`. Only where it is all of that can a
+    container that is killed for memory be told from a node that ran out: else such a loss is infra."""
     request_cpus: float = Field(0.05, gt=0)
     """CPUs set aside on a node for each sandbox; at most `cpus`."""
     node_selector: tuple[Label, ...] = ()

@@ -9,10 +9,12 @@ it.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import InvalidOperation
 from enum import Enum
 
 from agentic.cluster.errors import one_line
 from agentic.cluster.resources import JsonObject
+from agentic.sandbox.kube.mutations import quantity
 from agentic.sandbox.kube.names import CONTAINER
 
 
@@ -43,7 +45,7 @@ class Loss:
 
     reason: str
     is_own_doing: bool = False
-    """Whether what ran in it went over the sandbox's own limits, as opposed to its node's or the cluster's."""
+    """Whether what ran in it surely went over the sandbox's own limits; what may be its node's shortage is not."""
 
 
 HOPELESS = {
@@ -133,7 +135,7 @@ def judge_pod(pod: JsonObject, events: Sequence[JsonObject] = ()) -> PodVerdict:
     state = container.get("state", {})
     if "terminated" in state:
         is_final = pod.get("spec", {}).get("restartPolicy", "Never") == "Never"
-        return PodVerdict(PodState.LOST if is_final else PodState.UNPULLABLE, _why_terminated(state["terminated"]))
+        return PodVerdict(PodState.LOST if is_final else PodState.UNPULLABLE, _why_terminated(pod, state["terminated"]))
     if "running" in state and container.get("ready", False):
         unreachable = _unreachable(status)
         return PodVerdict(PodState.LOST, unreachable) if unreachable else PodVerdict(PodState.RUNNING)
@@ -152,16 +154,39 @@ def why_lost(pod: JsonObject | None, container_id: str) -> Loss | None:
         return Loss(verdict.reason, _is_own_doing(pod, ended))
     if container_id and container_id_of(pod) != container_id:
         last = container.get("lastState", {}).get("terminated")
-        reason = f"its container was started again{f': {_why_terminated(last)}' if last else ''}"
+        reason = f"its container was started again{f': {_why_terminated(pod, last)}' if last else ''}"
         return Loss(reason, _is_own_doing(pod, last))
     return None
 
 
 def _is_own_doing(pod: JsonObject, ended: JsonObject | None) -> bool:
-    """Only what surely is: a container over its own memory, a pod over its own disk."""
+    """Only what surely is: a pod over its own disk, or a container killed for memory that was all set aside for it.
+
+    A runtime writes OOMKilled for every kill in the container's cgroup: also when the node is out of memory as a whole,
+    and also when one process was killed long before the pod was ended from outside.
+    """
     status = pod.get("status", {})
-    is_over_disk = status.get("reason") == "Evicted" and OWN_STORAGE.search(str(status.get("message", "")))
-    return bool(is_over_disk) or (ended or {}).get("reason") == "OOMKilled"
+    if pod.get("metadata", {}).get("deletionTimestamp") or _disruption(status):
+        return False
+    reason = status.get("reason", "")
+    if reason == "Evicted":
+        return bool(OWN_STORAGE.search(str(status.get("message", ""))))
+    return not reason and _is_killed_for_memory(ended or {}) and _is_memory_set_aside(pod)
+
+
+def _is_killed_for_memory(terminated: JsonObject) -> bool:
+    return terminated.get("reason") == "OOMKilled"
+
+
+def _is_memory_set_aside(pod: JsonObject) -> bool:
+    """Whether the container's memory is no more than what its node keeps for it: then its own limit comes first."""
+    containers: list[JsonObject] = pod.get("spec", {}).get("containers", [])
+    resources = next((one for one in containers if one.get("name") == CONTAINER), {}).get("resources", {})
+    request, limit = (resources.get(kind, {}).get("memory") for kind in ("requests", "limits"))
+    try:
+        return quantity(request) == quantity(limit)
+    except InvalidOperation:
+        return False
 
 
 def container_id_of(pod: JsonObject) -> str:
@@ -204,8 +229,6 @@ def _why_ended(pod: JsonObject) -> str:
     status = pod.get("status", {})
     reason = str(status.get("reason", ""))
     terminated = _container(status).get("state", {}).get("terminated", {})
-    if terminated.get("reason") == "OOMKilled":
-        return _why_terminated(terminated)
     if reason in LOST_REASONS:
         return _with(LOST_REASONS[reason], status.get("message"))
     if reason.startswith("OutOf"):
@@ -215,13 +238,16 @@ def _why_ended(pod: JsonObject) -> str:
         return disruption
     if reason:
         return _with(f"it failed as {reason}", status.get("message"))
-    return _why_terminated(terminated)
+    return _why_terminated(pod, terminated)
 
 
-def _why_terminated(terminated: JsonObject) -> str:
+def _why_terminated(pod: JsonObject, terminated: JsonObject) -> str:
     code = terminated.get("exitCode")
-    if terminated.get("reason") == "OOMKilled":
-        return f"it used more memory than its limit and was killed (OOMKilled, exit code {code})"
+    if _is_killed_for_memory(terminated):
+        what = "it used more memory than its limit and was killed"
+        if not _is_memory_set_aside(pod):
+            what = "it was killed because memory ran out, within its limit or on its node"
+        return f"{what} (OOMKilled, exit code {code})"
     if code is None:
         return "its container ended"
     return _with(f"its first process ended with exit code {code}", terminated.get("message"))

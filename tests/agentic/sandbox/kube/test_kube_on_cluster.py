@@ -182,7 +182,7 @@ async def test_a_sandbox_that_no_node_has_room_for_is_infra_with_the_schedulers_
 
 
 async def test_a_sandbox_over_its_memory_is_a_killed_command_or_its_own_doing(spaces: Spaces) -> None:
-    async with cluster_rig("pod", spaces.of("pod"), memory_mb=64, request_memory_mb=16) as rig:
+    async with cluster_rig("pod", spaces.of("pod"), memory_mb=64, request_memory_mb=64) as rig:
         sandbox = await rig.provider.acquire(rig.spec("one"))
         hog = ["python3", "-S", "-E", "-c", "bytearray(256 << 20)"]
         try:

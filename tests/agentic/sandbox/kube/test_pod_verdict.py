@@ -6,6 +6,8 @@ import pytest
 
 from agentic.sandbox.kube.verdict import Loss, PodState, judge_pod, why_lost
 
+OOM = "it used more memory than its limit and was killed (OOMKilled, exit code 137)"
+
 DEADLINE = "Pod was active on the node longer than the specified deadline"
 EVICTED = (
     "The node was low on resource: memory. Threshold quantity: 100Mi, available: 43496Ki. Container sandbox was using "
@@ -32,6 +34,11 @@ def pod(phase: str = "Pending", state: dict[str, Any] | None = None, **status: A
     ready = bool(state and "running" in state)
     containers = [{"name": "sandbox", "state": state, "ready": ready}] if state else []
     return {"metadata": {"name": "p"}, "status": {"phase": phase, "containerStatuses": containers, **status}}
+
+
+def with_memory(body: dict[str, Any], request: str, limit: str) -> dict[str, Any]:
+    resources = {"requests": {"memory": request}, "limits": {"memory": limit}}
+    return {**body, "spec": {"containers": [{"name": "other"}, {"name": "sandbox", "resources": resources}]}}
 
 
 def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, Any]:
@@ -97,9 +104,19 @@ CASES = {
         "it was evicted (Pod ephemeral local storage usage exceeds the total limit of containers 2Gi.)",
     ),
     "out of memory": (
-        pod("Failed", ended(137, "OOMKilled")),
+        with_memory(pod("Failed", ended(137, "OOMKilled")), "768Mi", "768Mi"),
         PodState.LOST,
-        "it used more memory than its limit and was killed (OOMKilled, exit code 137)",
+        OOM,
+    ),
+    "out of memory, its own or its node's": (
+        with_memory(pod("Failed", ended(137, "OOMKilled")), "128Mi", "768Mi"),
+        PodState.LOST,
+        "it was killed because memory ran out, within its limit or on its node (OOMKilled, exit code 137)",
+    ),
+    "shut down after one process was killed for memory": (
+        with_memory(pod("Failed", ended(137, "OOMKilled"), reason="Terminated", message="Shutdown."), "9Mi", "9Mi"),
+        PodState.LOST,
+        "its node was shut down (Shutdown.)",
     ),
     "lease over": (
         pod("Failed", ended(137), reason="DeadlineExceeded", message=DEADLINE),
@@ -195,12 +212,14 @@ def test_the_latest_event_explains_a_wait() -> None:
 
 
 def test_a_container_that_was_started_again_is_another_sandbox() -> None:
-    body = pod("Running", {"running": {}})
+    body = with_memory(pod("Running", {"running": {}}), "768Mi", "768Mi")
     container = body["status"]["containerStatuses"][0]
     container |= {"containerID": "containerd://b", "lastState": ended(137, "OOMKilled")}
     assert why_lost(body, "containerd://b") is None
-    reason = "it used more memory than its limit and was killed (OOMKilled, exit code 137)"
-    assert why_lost(body, "containerd://a") == Loss(f"its container was started again: {reason}", is_own_doing=True)
+    assert why_lost(body, "containerd://a") == Loss(f"its container was started again: {OOM}", is_own_doing=True)
+    loss = why_lost(with_memory(body, "128Mi", "768Mi"), "containerd://a")
+    assert loss is not None
+    assert not loss.is_own_doing
     assert why_lost(None, "containerd://a") == Loss("its pod was deleted")
 
 
@@ -231,8 +250,37 @@ def test_what_a_sandbox_did_to_itself_is_told_from_what_its_node_did(message: st
     assert loss.is_own_doing is is_own_doing
 
 
-def test_only_the_kernels_own_limit_makes_a_killed_container_its_own_doing() -> None:
-    for reason, is_own_doing in (("OOMKilled", True), ("Error", False), ("ContainerStatusUnknown", False)):
-        loss = why_lost(pod("Failed", ended(137, reason)), "")
+@pytest.mark.parametrize("reason", ["OOMKilled", "Error", "ContainerStatusUnknown"])
+def test_only_the_kernels_own_limit_makes_a_killed_container_its_own_doing(reason: str) -> None:
+    loss = why_lost(with_memory(pod("Failed", ended(137, reason)), "1Gi", "1Gi"), "")
+    assert loss is not None
+    assert loss.is_own_doing is (reason == "OOMKilled")
+
+
+@pytest.mark.parametrize(("request_", "limit"), [("128Mi", "768Mi"), ("", ""), ("", "768Mi"), ("768Mi", "")])
+def test_a_kill_for_memory_that_was_not_all_set_aside_may_be_the_nodes_shortage(request_: str, limit: str) -> None:
+    killed = pod("Failed", ended(137, "OOMKilled"))
+    for body in (with_memory(killed, request_, limit), killed):
+        loss = why_lost(body, "")
         assert loss is not None
-        assert loss.is_own_doing is is_own_doing
+        assert not loss.is_own_doing
+
+
+TAINTED = condition("DisruptionTarget", "True", "DeletionByTaintManager", "deleting due to NoExecute taint")
+
+
+@pytest.mark.parametrize("status", [{"reason": "Terminated"}, {"reason": "Evicted", "message": EVICTED}, TAINTED, {}])
+def test_a_kill_for_memory_in_a_pod_that_was_ended_from_outside_is_not_its_own_doing(status: dict[str, Any]) -> None:
+    body = with_memory(pod("Failed", ended(137, "OOMKilled"), **status), "768Mi", "768Mi")
+    if not status:
+        body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    loss = why_lost(body, "")
+    assert loss is not None
+    assert not loss.is_own_doing
+    assert loss.reason != OOM or not status
+
+
+@pytest.mark.parametrize("status", [TAINTED, {}])
+def test_a_pod_over_its_disk_that_others_ended_too_is_not_its_own_doing(status: dict[str, Any]) -> None:
+    body = pod("Failed", reason="Evicted", message=DISK, **status)
+    assert why_lost(body, "") == Loss(f"it was evicted ({DISK.strip()})", is_own_doing=not status)
