@@ -15,16 +15,16 @@ from . import openai
 from .base import CallReply, CallRequest, DeltaChunk, ReplyHead, TokenText
 from .chat.request import StreamOptions
 from .sampling import SamplingFields, format_constraint, structured_constraint
-from .wire import check, read_object
+from .wire import Each, check, read_object
 
 type TokenId = Annotated[int, Field(ge=0, lt=2**32)]
-type Ids = Annotated[list[TokenId], Field(min_length=1)]
+type Ids = Annotated[Each[TokenId], Field(min_length=1)]
 
 
 class CompletionsRequest(SamplingFields):
     """The body of a completion request, as far as the proxy reads it."""
 
-    prompt: str | Ids | list[str] | list[Ids]
+    prompt: str | Ids | Each[str] | Each[Ids]
     max_tokens: int | None = Field(None, gt=0)
     n: int | None = 1
     best_of: int | None = 1

@@ -2,15 +2,16 @@
 
 NaN and infinities are refused as the real services refuse them; half a surrogate pair, which clients make by cutting
 text in the middle of a character, becomes U+FFFD: so nothing of the kind reaches a tokenizer or a template. Of
-duplicated keys the last counts. Only failures that name the field at fault leave this module.
+duplicated keys the last counts. Only failures that name the field at fault leave this module. One field is named, so
+what is looked for are not all problems of a body: refusing it costs no more than taking it.
 """
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 
 from ..conversation import Json, whole_text
 from ..errors import InvalidRequest
@@ -19,6 +20,10 @@ MAX_DEPTH = 128
 """Nesting of a body: far beyond any schema of a tool, far below what templates and encoders can recurse."""
 CONTAINERS = (dict, list)
 """What JSON nests; readers make these very types."""
+
+
+type Each[Item] = Annotated[list[Item], FailFast()]
+"""A list in a body, of which the first item at fault ends the reading: else each of a million would be a problem."""
 
 
 class Wire(BaseModel):
@@ -45,7 +50,7 @@ def check[Model: BaseModel](model: type[Model], value: object) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        problems = error.errors(include_url=False)
+        problems = error.errors(include_url=False, include_input=False)
         found = [(_place(value, each["loc"], each["type"] == "missing"), each["msg"]) for each in problems]
         # Where several forms are allowed, the one that fits furthest is the one that was meant.
         place, problem = max(found, key=lambda each: len(each[0]))

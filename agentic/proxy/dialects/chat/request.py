@@ -10,7 +10,7 @@ from ...errors import InvalidRequest
 from ..base import CallRequest
 from ..content import function_schema, join_parts, left_out, normal_form, tool_call
 from ..sampling import SamplingFields, ToolChoice, format_constraint, openai_tool_choice, structured_constraint
-from ..wire import Wire, check, read_object
+from ..wire import Each, Wire, check, read_object
 
 
 class _Function(Wire):
@@ -26,7 +26,7 @@ class _ToolCall(Wire):
 class _Message(Wire):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Any = None
-    tool_calls: list[_ToolCall] | None = None
+    tool_calls: Each[_ToolCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
     reasoning: Any = None
@@ -43,8 +43,8 @@ class StreamOptions(Wire):
 class ChatRequest(SamplingFields):
     """The body of a chat completion request, as far as the proxy reads it."""
 
-    messages: list[_Message] = Field(min_length=1)
-    tools: list[Json] | None = None
+    messages: Each[_Message] = Field(min_length=1)
+    tools: Each[Json] | None = None
     tool_choice: str | Json | None = None
     parallel_tool_calls: bool | None = True
     max_tokens: int | None = Field(None, gt=0)

@@ -10,7 +10,7 @@ from ...errors import InvalidRequest
 from ..base import CallRequest
 from ..content import function_schema, join_parts, left_out, normal_form, refused_part, tool_call, unseal_thinking
 from ..sampling import ToolChoice, force, format_constraint
-from ..wire import Wire, check, read_object
+from ..wire import Each, Wire, check, read_object
 
 RAW_INPUT = "_unparsed"
 """The only field of a tool's input whose arguments are not a JSON object, so that they come back as they were."""
@@ -18,7 +18,7 @@ RAW_INPUT = "_unparsed"
 
 class _Message(Wire):
     role: Literal["user", "assistant", "system"]
-    content: str | list[Any]
+    content: str | Each[Any]
 
 
 class _Thinking(Wire):
@@ -33,15 +33,15 @@ class _OutputConfig(Wire):
 class MessagesRequest(Wire):
     """The body of a messages request, as far as the proxy reads it."""
 
-    messages: list[_Message] = Field(min_length=1)
-    system: str | list[Any] | None = None
+    messages: Each[_Message] = Field(min_length=1)
+    system: str | Each[Any] | None = None
     max_tokens: int | None = Field(None, gt=0)
     stream: bool | None = False
     temperature: Any = None
     top_p: Any = None
     top_k: Any = None
     stop_sequences: Any = None
-    tools: list[Json] | None = None
+    tools: Each[Json] | None = None
     tool_choice: Json | None = None
     thinking: _Thinking | None = None
     output_config: _OutputConfig | None = None

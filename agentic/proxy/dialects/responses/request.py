@@ -11,7 +11,7 @@ from ...errors import InvalidRequest
 from ..base import CallRequest
 from ..content import left_out, normal_form
 from ..sampling import SamplingFields, format_constraint, openai_tool_choice
-from ..wire import Wire, check, read_object
+from ..wire import Each, Wire, check, read_object
 from .items import ItemReader
 from .tools import ToolTable, make_table
 
@@ -26,9 +26,9 @@ class _Text(Wire):
 class Body(SamplingFields):
     """The body of a Responses request, as far as the proxy reads it."""
 
-    input: str | list[Any] | None = None
+    input: str | Each[Any] | None = None
     instructions: str | None = None
-    tools: list[Json] | None = None
+    tools: Each[Json] | None = None
     tool_choice: str | Json | None = None
     parallel_tool_calls: bool | None = True
     text: _Text | None = None
@@ -36,7 +36,7 @@ class Body(SamplingFields):
     previous_response_id: str | None = None
     store: bool | None = True
     stream: bool | None = False
-    include: list[str] | None = None
+    include: Each[str] | None = None
     reasoning: Json | None = None
     metadata: Json | None = None
     truncation: str | None = None
