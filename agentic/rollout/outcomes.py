@@ -6,8 +6,10 @@ are graded; `infra` is not, and never becomes a zero.
 Rules, first match wins:
 1. capture lost → infra: a grade without the tokens that earned it is worthless for training;
 2. cut by the whole trial's deadline → infra: the agent has its own, shorter limit, so something else was slow;
-3. the verifier's verdict counts: resolved → solved, else by what ended the agent;
-4. without a verdict only two ends are graded: an exceeded context (Harbor skips the verifier then), and a sandbox that
+3. an agent's program that ended over an unanswered call → infra, if its session knows of a call that engine or proxy
+   left without an answer: the program's own words are the policy's to choose, and alone they change nothing;
+4. the verifier's verdict counts: resolved → solved, else by what ended the agent;
+5. without a verdict only two ends are graded: an exceeded context (Harbor skips the verifier then), and a sandbox that
    went over its own limits of memory or disk, which is failed: where a limit ends a single command, the same agent gets
    an exit code and its tests fail. No other failure can tell an agent's fault from the infrastructure's, so an unknown
    exception is infra, never a failed task.
@@ -25,6 +27,11 @@ RESOLVED_KEY = "reward"
 
 _OVERFLOWS = frozenset({"ContextLengthExceededError", "ContextWindowExceededError"})
 _TIMEOUTS = frozenset({"AgentTimeoutError"})
+_UNANSWERED = frozenset(
+    {"ApiConnectionClosedError", "ApiInternalServerError", "ApiOverloadedError", "NetworkConnectionError"}
+)
+"""What Harbor makes of the words of a program that ended without an answer of its model, or that says so."""
+
 _EXHAUSTED = frozenset({"SandboxExhaustedError"})
 
 
@@ -69,6 +76,8 @@ class CaptureFacts:
     """Whether a request was refused because the session's token budget was spent."""
     calls: int = 0
     """Generations that the session holds."""
+    unanswered: int = 0
+    """Calls that engine or proxy left without an answer; not those that their client gave up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,8 @@ def decide(trial: TrialFacts, capture: CaptureFacts) -> Verdict:
         return _infra(f"the verifier wrote no finite {RESOLVED_KEY!r}: {dict(trial.rewards)}")
     if not _took_part(capture):
         return _infra("the agent never asked the model")
+    if trial.exception in _UNANSWERED and capture.unanswered and not capture.overflowed:
+        return _infra(f"the model left the agent without an answer: {trial.exception}: {trial.message}")
     return Verdict(_graded(resolve, trial, capture))
 
 

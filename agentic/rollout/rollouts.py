@@ -23,6 +23,9 @@ from agentic.rollout.records import Phase, PhaseSeconds, RolloutRecord
 from agentic.rollout.settings import RolloutSettings
 from agentic.rollout.trial import EnvironmentSpec, TrialControl, TrialRequest, TrialResult
 
+_NOT_THE_CLIENTS = frozenset({"engine", "timeout", "proxy", "journal", "restart"})
+"""Why the proxy cut a generation (`SealedSession.cut`), where neither its client left nor the rollout ended."""
+
 
 class ProxyControl(Protocol):
     """The control side of a proxy, in this process or behind an actor handle."""
@@ -188,6 +191,7 @@ def _capture(sealed: SealedSession) -> CaptureFacts:
         incomplete_reason=sealed.incomplete_reason,
         overflowed=sealed.overflowed,
         calls=sealed.calls,
+        unanswered=sum(count for word, count in sealed.cut.items() if word in _NOT_THE_CLIENTS),
     )
 
 

@@ -212,8 +212,8 @@ class TrialRunner:
                 facts = result.facts
             finally:
                 self._forget_loggers(request.trial_id)
-                # The capture is not known here; whether the trial itself went well is.
-                if not is_kept(decide(facts, CaptureFacts(complete=True, calls=1)).outcome, request.keep):
+                # The capture is not known here: whether it went well, or may have, is told from the trial alone.
+                if not is_kept(decide(facts, CaptureFacts(complete=True, calls=1, unanswered=1)).outcome, request.keep):
                     folder = Path(request.trials_dir) / request.trial_id
                     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         return result

@@ -7,8 +7,9 @@ fetch or reach something else than the session:
 - the key is in the environment of the agent's commands alone, on no command line, and in no file once the run is over;
 - at its end, however it ends, every process that it left is ended, the relay included.
 
-A model that did not answer is `ModelUnavailableError`, as for our agents; any other exit code of the agent's program is
-the policy's doing, and the trial is graded by what is there.
+However the agent's program ends, and whatever it printed or wrote, the trial is graded by what is there: the policy
+runs commands beside it, so its words, its files and its exit code are the policy's too. Whether a model that did not
+answer was behind it, is for the session to say, which knows (see `outcomes.py`).
 """
 
 import asyncio
@@ -21,20 +22,14 @@ from pathlib import Path
 from typing import Any, ClassVar, override
 from urllib.parse import urlsplit, urlunsplit
 
-from harbor.agents.installed.base import (
-    ApiConnectionClosedError,
-    ApiInternalServerError,
-    ApiOverloadedError,
-    BaseInstalledAgent,
-    NetworkConnectionError,
-)
+from harbor.agents.installed.base import BaseInstalledAgent, NonZeroAgentExitCodeError
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
 
 from agentic.rollout.agents import relay
 from agentic.rollout.agents.chat import ChatEndpoint
 from agentic.rollout.agents.tools import inside_folder
-from agentic.rollout.errors import AgentProgramError, ModelUnavailableError, RolloutConfigError
+from agentic.rollout.errors import AgentProgramError, RolloutConfigError
 from agentic.rollout.proxy_socket import PARENT_INSIDE, SOCKET_INSIDE
 from agentic.sandbox.harbor_environment import SandboxEnvironment
 
@@ -49,8 +44,6 @@ CLEANUP_SECONDS = 10.0
 
 _RELAY = f"{PARENT_INSIDE}/relay.py"
 _START_RELAY = f"if [ -S {SOCKET_INSIDE} ]; then python3 -I -S {_RELAY} {SOCKET_INSIDE}; fi"
-
-_UNANSWERED = (ApiConnectionClosedError, ApiInternalServerError, ApiOverloadedError, NetworkConnectionError)
 
 
 class PrebakedAgent(BaseInstalledAgent):  # type: ignore[misc]
@@ -114,8 +107,8 @@ class PrebakedAgent(BaseInstalledAgent):  # type: ignore[misc]
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         try:
             await super().run(instruction, environment, context)
-        except _UNANSWERED as error:
-            raise ModelUnavailableError(f"{type(error).__name__}: {' '.join(str(error).split())[-400:]}") from error
+        except (ValueError, RecursionError) as error:  # Of output that Harbor's class could not read.
+            raise NonZeroAgentExitCodeError(f"{self.name()} left output that cannot be read: {error}") from error
         finally:
             await self._leave(environment)
 
@@ -138,8 +131,15 @@ class PrebakedAgent(BaseInstalledAgent):  # type: ignore[misc]
 
     @override
     def populate_context_post_run(self, context: AgentContext) -> None:
-        super().populate_context_post_run(context)
-        context.metadata = {**(context.metadata or {}), "turns": _turns(self.logs_dir / "trajectory.json")}
+        trajectory = self.logs_dir / "trajectory.json"
+        try:
+            super().populate_context_post_run(context)
+        except Exception as error:  # noqa: BLE001 - the policy can write what is read here: no trial may end by it
+            self.logger.warning("no trajectory of %s: %s: %s", self.name(), type(error).__name__, error)
+        turns = _turns(trajectory)
+        if turns is None:
+            trajectory.unlink(missing_ok=True)  # Harbor reads it too.
+        context.metadata = {**(context.metadata or {}), "turns": turns or 0}
 
     def _api_url(self, base_url: str) -> str:
         return base_url.rstrip("/").removesuffix("/v1") + self.url_suffix
@@ -170,10 +170,10 @@ class PrebakedAgent(BaseInstalledAgent):  # type: ignore[misc]
                     await environment.exec(command=f"rm -rf {' '.join(self.secrets)}", user="root")
 
 
-def _turns(trajectory: Path) -> int:
-    """Replies of the model that the agent itself counts in its trajectory; 0 when it wrote none."""
+def _turns(trajectory: Path) -> int | None:
+    """Replies of the model that the agent itself counts in its trajectory; None when it wrote none that can be read."""
     try:
         steps = json.loads(trajectory.read_text())["steps"]
-    except (OSError, ValueError, KeyError):
-        return 0
-    return sum(1 for step in steps if step.get("source") == "agent")
+        return sum(1 for step in steps if step.get("source") == "agent")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None

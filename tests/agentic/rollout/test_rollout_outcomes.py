@@ -24,6 +24,7 @@ EXCEPTIONS = (
     "SandboxStartError",
     "ImageMissingError",
     "ModelUnavailableError",
+    "NetworkConnectionError",
     "VerifierTimeoutError",
     "RewardFileNotFoundError",
     "RayActorError",
@@ -46,8 +47,10 @@ captures = st.builds(
     incomplete_reason=st.none() | st.just("a logprob is missing"),
     overflowed=st.booleans(),
     calls=st.integers(0, 5),
+    unanswered=st.integers(0, 2),
 )
 WHOLE = CaptureFacts(complete=True, calls=3)
+UNANSWERED = CaptureFacts(complete=True, calls=3, unanswered=1)
 
 
 @given(trials, captures)
@@ -110,6 +113,17 @@ def test_a_trial_that_its_deadline_cut_is_never_graded(trial, capture):
         (TrialFacts(None, "SandboxExhaustedError", "memory"), WHOLE, Outcome.FAILED),
         (TrialFacts(None, "SandboxExhaustedError", "memory"), CaptureFacts(True, calls=0), Outcome.INFRA),
         (TrialFacts(None), WHOLE, Outcome.INFRA),
+        (TrialFacts({"reward": 0.0}, "NetworkConnectionError"), WHOLE, Outcome.FAILED),
+        (TrialFacts({"reward": 1.0}, "NetworkConnectionError"), WHOLE, Outcome.SOLVED),
+        (TrialFacts({"reward": 0.0}, "NetworkConnectionError"), UNANSWERED, Outcome.INFRA),
+        (TrialFacts({"reward": 1.0}, "ApiInternalServerError"), UNANSWERED, Outcome.INFRA),
+        (TrialFacts({"reward": 0.0}, "NonZeroAgentExitCodeError"), UNANSWERED, Outcome.FAILED),
+        (TrialFacts({"reward": 0.0}), UNANSWERED, Outcome.FAILED),
+        (
+            TrialFacts({"reward": 0.0}, "ApiInternalServerError"),
+            CaptureFacts(True, overflowed=True, calls=2, unanswered=1),
+            Outcome.CONTEXT_OVERFLOW,
+        ),
     ],
 )
 def test_each_way_to_end_has_its_outcome(trial, capture, outcome):
