@@ -38,6 +38,7 @@ class Journal:
             os.close(self._lock)
             raise JournalError(f"{path} belongs to another server: end it, or name another --state folder") from None
         self._file = self._open()
+        self._keep_name()
         self._thread = ThreadPoolExecutor(1, "journal")
         self._pending: list[tuple[bytes, asyncio.Future[None]]] = []
         self._rows_of: Callable[[], Iterable[Row]] | None = None
@@ -128,8 +129,17 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._path)
+        self._keep_name()
         os.close(self._file)
         self._file = self._open()
+
+    def _keep_name(self) -> None:
+        """Or a power cut brings back the file that had the name before, and what was added since is gone."""
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def _open(self) -> int:
         file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
