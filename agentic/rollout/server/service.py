@@ -16,7 +16,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentic.rollout.errors import JournalError
+from agentic.errors import PermanentError
+from agentic.rollout.errors import JournalError, TaskFolderError
 from agentic.rollout.leases import Leases
 from agentic.rollout.server.book import RESTARTED, Ending, Entry, lost, read_rows, row_of, rows_of
 from agentic.rollout.server.journal import Journal
@@ -220,8 +221,10 @@ class TrialService:
             if entry.ending is None or (entry.ending is STOPPING and entry.state is TrialState.ACCEPTED):
                 raise
             result = lost(entry.trial_id, *entry.ending)
-        except JournalError as error:
-            result = lost(entry.trial_id, "JournalError", str(error))
+        except Exception as error:  # noqa: BLE001 - a trial that cannot be run has ended, and its client hears why
+            if not isinstance(error, PermanentError):
+                _log.exception("trial %s could not be run", entry.trial_id)
+            result = lost(entry.trial_id, type(error).__name__, " ".join(str(error).split())[:400])
         await self._end(entry, result)
 
     def _request(self, entry: Entry) -> TrialRequest:
@@ -229,6 +232,8 @@ class TrialService:
         if order is None:
             raise asyncio.CancelledError
         folder = self.tasks.find(order.task)
+        if folder is None:
+            raise TaskFolderError(f"task {order.task[:12]} was removed while trial {entry.trial_id!r} waited")
         values = order.model_dump(exclude={"task", "nonce"})
         return TrialRequest(**values, task_dir=str(folder), trials_dir=str(self._settings.trials_dir))
 
