@@ -39,6 +39,15 @@ _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 5.0
 """Between two tries of a server that gave no answer."""
 
 _ANSWER_SECONDS = 60.0
+"""For the next bytes of anything else, either way. Nothing bounds the whole: a task or a folder may be large and the
+link slow."""
+
+_KEEP_SECONDS = 300.0
+"""For the server to check and keep a task's folder that it has whole."""
+
+_BLOCK_BYTES = 64 * 1024
+"""Of a body that is sent at a time."""
+
 _LINE_BYTES = 1 << 20
 """The longest line of a stream; aiohttp's own bound is 128 KiB."""
 _FOLDER_BYTES = 1 << 30
@@ -87,9 +96,13 @@ class _Patience:
 class TrialServerControl:
     """See `TrialControl`. Makes its connections at the first call; `close` ends them."""
 
-    def __init__(self, settings: TrialServerSettings, key: str | None = None) -> None:
-        """`key` defaults to the value of the environment variable that the settings name."""
+    def __init__(
+        self, settings: TrialServerSettings, key: str | None = None, answer_seconds: float = _ANSWER_SECONDS
+    ) -> None:
+        """`key` defaults to the value of the environment variable that the settings name; `answer_seconds` is how long
+        the next bytes of an answer may take."""
         self._settings = settings
+        self._answer_seconds = answer_seconds
         self._key = key or os.environ.get(settings.key_variable) or None
         self._session: aiohttp.ClientSession | None = None
         self._digests: dict[str, asyncio.Task[str]] = {}
@@ -176,11 +189,28 @@ class TrialServerControl:
             with tempfile.TemporaryFile() as archive:
                 await asyncio.to_thread(pack_folder, Path(folder), archive)
                 archive.seek(0)
-                data = await asyncio.to_thread(archive.read)
-            try:
-                await self._ask("PUT", f"/v1/tasks/{task}", data=data)
-            except _NO_ANSWER as error:
-                await patience.wait(error)
+                try:
+                    await self._send(f"/v1/tasks/{task}", archive)
+                except _NO_ANSWER as error:
+                    await patience.wait(error)
+                except _Refused as refused:
+                    if refused.wait_seconds is None:
+                        raise
+                    patience.answered()
+                    await asyncio.sleep(refused.wait_seconds)
+
+    async def _send(self, path: str, file: IO[bytes]) -> None:
+        """Raises TimeoutError when the server takes nothing more of it, or takes too long to keep it."""
+        async with asyncio.timeout(self._answer_seconds) as limit:
+            now = asyncio.get_running_loop().time
+
+            async def blocks() -> AsyncIterator[bytes]:
+                while block := await asyncio.to_thread(file.read, _BLOCK_BYTES):
+                    limit.reschedule(now() + self._answer_seconds)
+                    yield block
+                limit.reschedule(now() + _KEEP_SECONDS)
+
+            await self._ask("PUT", path, data=blocks(), timeout=aiohttp.ClientTimeout(total=None))
 
     async def _end_of(self, order: TrialOrder, patience: _Patience) -> TrialEvent:
         after = 0
@@ -197,7 +227,7 @@ class TrialServerControl:
 
     async def _events(self, trial_id: str, after: int) -> AsyncIterator[TrialEvent]:
         path = f"/v1/trials/{trial_id}/events"
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_ANSWER_SECONDS, sock_read=_READ_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._answer_seconds, sock_read=_READ_SECONDS)
         async with self._request("GET", path, params={"after": str(after)}, timeout=timeout) as response:
             async for line in response.content:
                 yield TrialEvent.model_validate_json(line)
@@ -243,7 +273,9 @@ class TrialServerControl:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),  # Each running trial holds a stream.
                 headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-                timeout=aiohttp.ClientTimeout(total=_ANSWER_SECONDS),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=self._answer_seconds, sock_read=self._answer_seconds
+                ),
                 read_bufsize=_LINE_BYTES,
             )
         return self._session

@@ -1,9 +1,15 @@
 """What the client of a trial server makes of a network, a disk and a server that do not do what they should."""
 
+import asyncio
+import contextlib
 import errno
 import logging
 import os
+import shutil
+import socket
 import tempfile
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -23,8 +29,8 @@ async def control():
     """Clients, closed at the end."""
     made = []
 
-    def make(url, **changes):
-        made.append(TrialServerControl(TrialServerSettings(url=url, **changes), KEY))
+    def make(url, answer_seconds=60.0, **changes):
+        made.append(TrialServerControl(TrialServerSettings(url=url, **changes), KEY, answer_seconds))
         return made[-1]
 
     yield make
@@ -37,16 +43,20 @@ async def answering():
     """URLs of servers that are not ours: they take every order, and give what they are told for the rest."""
     runners = []
 
-    async def start(events):
-        app = web.Application()
+    async def start(events, task=None):
+        app = web.Application(client_max_size=1 << 30)
 
         async def submit(request):
+            if task is not None:
+                return web.json_response({"code": "unknown_task", "message": "send it"}, status=424)
             return web.json_response({}, status=201)
 
         app.router.add_put("/v1/trials/{trial}", submit)
         app.router.add_delete("/v1/trials/{trial}", submit)
         app.router.add_get("/v1/trials/{trial}/events", events)
-        runners.append(web.AppRunner(app))
+        if task is not None:
+            app.router.add_put("/v1/tasks/{task}", task)
+        runners.append(web.AppRunner(app, shutdown_timeout=0.1))
         await runners[-1].setup()
         await web.TCPSite(runners[-1], "127.0.0.1", 0).start()
         return f"http://127.0.0.1:{runners[-1].addresses[0][1]}"
@@ -119,3 +129,109 @@ async def test_a_task_that_cannot_be_read_loses_its_trial(tmp_path, trial_for, c
     async with serving(tmp_path / "server") as url:
         lost = await control(url).run(trial_for(FIX))
     assert (lost.facts.rewards, lost.facts.exception) == (None, "TaskFolderError")
+
+
+@asynccontextmanager
+async def slow_link(url, bytes_a_second):
+    """The URL of a way to a server that passes so much on, in either direction."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    ends = []
+
+    async def copy(reader, writer):
+        with contextlib.suppress(OSError):
+            while data := await reader.read(bytes_a_second // 20):
+                await asyncio.sleep(len(data) / bytes_a_second)
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def connect(reader, writer):
+        far_reader, far_writer = await asyncio.open_connection(host, int(port), limit=4096)
+        ends.extend(asyncio.create_task(copy(*pair)) for pair in ((reader, far_writer), (far_reader, writer)))
+
+    way = await asyncio.start_server(connect, "127.0.0.1", 0, limit=4096)
+    way.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    try:
+        yield f"http://127.0.0.1:{way.sockets[0].getsockname()[1]}"
+    finally:
+        way.close()
+        for end in ends:
+            end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
+
+
+async def test_a_slow_link_brings_a_large_task_and_a_large_folder_in_the_time_that_they_take(
+    tmp_path, trial_for, control, task_dir
+):
+    (task_dir / "large").write_bytes(os.urandom(1_500_000))
+    async with serving(tmp_path / "server") as url, slow_link(url, 400_000) as slow:
+        large = "for n in 1 2 3 4 5 6 7 8; do head -c 100000 /dev/urandom | base64 > $n.txt; done"
+        result = await control(slow, answer_seconds=1.0, unreachable_seconds=2.0).run(trial_for(large, FIX))
+    assert result.facts.rewards == {"reward": 1.0}, result.facts
+    assert (tmp_path / "trials" / "trial-1" / "verifier" / "diff.patch").stat().st_size > 800_000
+
+
+async def test_a_server_that_takes_nothing_more_of_a_task_is_no_answer(answering, control, trial_for, task_dir):
+    (task_dir / "large").write_bytes(os.urandom(16 << 20))
+
+    async def stall(request):
+        await asyncio.sleep(30)
+
+    url = await answering(stall, task=stall)
+    lost = await control(url, answer_seconds=0.3, unreachable_seconds=0.2).run(trial_for())
+    assert (lost.facts.rewards, lost.facts.exception) == (None, "TrialServerUnavailable")
+
+
+async def test_a_server_whose_disk_is_full_is_asked_again_and_loses_nothing(tmp_path, trial_for, control, monkeypatch):
+    full = 2
+
+    real = Path.rename
+
+    def rename(self, target):
+        nonlocal full
+        if full and target.parent.name == "tasks":
+            full -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    async with serving(tmp_path / "server", retry_after_seconds=1) as url:
+        result = await control(url).run(trial_for(FIX))
+    assert (result.facts.rewards, full) == ({"reward": 1.0}, 0)
+
+
+class Breaking:
+    """Stands for a runner that cannot run anything."""
+
+    async def run(self, request):
+        raise RuntimeError("can't start new thread")
+
+    async def sweep(self):
+        """Nothing was left."""
+
+    async def close(self):
+        """Nothing runs."""
+
+
+async def test_a_trial_that_the_server_cannot_run_ends_with_the_reason_and_frees_its_place(
+    tmp_path, trial_for, control
+):
+    async with serving(tmp_path / "server", runner=Breaking(), concurrency=1) as url:
+        for name in ("first", "second"):
+            lost = await asyncio.wait_for(control(url).run(trial_for(trial_id=name)), 10)
+            assert (lost.facts.rewards, lost.facts.exception) == (None, "RuntimeError")
+            assert lost.facts.message == "can't start new thread"
+
+
+async def test_a_task_that_was_removed_while_its_trial_waited_is_its_reason(tmp_path, trial_for, control):
+    async with serving(tmp_path / "server", concurrency=1) as url:
+        first = asyncio.create_task(control(url).run(trial_for("sleep 1.5", FIX, trial_id="first")))
+        await asyncio.sleep(0.6)
+        second = asyncio.create_task(control(url).run(trial_for(FIX, trial_id="second")))
+        await asyncio.sleep(0.3)
+        for folder in (tmp_path / "server" / "tasks").iterdir():
+            shutil.rmtree(folder)
+        await first
+        lost = await asyncio.wait_for(second, 10)
+    assert (lost.facts.rewards, lost.facts.exception) == (None, "TaskFolderError")
+    assert "was removed" in lost.facts.message
