@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from agentic.proxy.renderers import words
 from agentic.proxy.renderers.tokens import TextTokenizer
 
-QWEN2, LLAMA3 = [name for name in words.SPLITTERS if len(name) > 10]
+QWEN2, LLAMA3 = words.SPLITTERS
 CORPUS = [
     "I'm sure they'll say it's what we've done; you'd see THEY'RE right.\n\n",
     "    return  x[i] + 1234567\r\n\t# 100% of it\n",
@@ -56,6 +56,7 @@ def make_backend(split: Any) -> Tokenizer:
     return tokenizer
 
 
+BESIDE = " it is what\nwe said" * 80
 TOKENIZERS = {name: make_backend(split()) for name, split in SPLITS.items()}
 TEXT_TOKENIZERS = {name: TextTokenizer(backend) for name, backend in TOKENIZERS.items()}
 PIECES = st.sampled_from(
@@ -80,6 +81,9 @@ def test_words_have_the_ids_of_the_text(name: str, text: str) -> None:
     expected = library_ids(TOKENIZERS[name], text)
     encoder = words.make_word_encoder(TOKENIZERS[name], lambda word: library_ids(TOKENIZERS[name], word))
     assert encoder is not None
+    # Beside so much else, a few other characters are no reason to leave all of it to the library.
+    among = BESIDE + text + BESIDE
+    assert encoder.encode(among) == library_ids(TOKENIZERS[name], among)
     for _ in range(3):  # first mostly by the library, then by words that are known
         assert TEXT_TOKENIZERS[name].encode_content(text) == expected
         assert encoder.encode(text) == expected
@@ -106,6 +110,72 @@ def test_words_are_forgotten_before_there_are_too_many() -> None:
     for start in range(0, 2 * words.MOST_WORDS, 32):
         encoder.encode(" ".join(f"{number}" for number in range(start, start + 32)))
     assert 0 < len(encoder._known) <= words.MOST_WORDS
+
+
+@pytest.mark.parametrize("length", [2, 8, words.LONGEST_WORD, words.LONGEST_WORD + 1])
+def test_what_is_held_is_bounded_whatever_the_words_are(length: int) -> None:
+    encoder = words.make_word_encoder(TOKENIZERS["gpt2"], lambda text: list(text.encode()))
+    assert encoder is not None
+    most = 0
+    for start in range(0, 2 * words.MOST_WORDS, words.LEARNED):
+        names = (_name(number, length) for number in range(start, start + words.LEARNED))
+        encoder.encode(" " + " ".join(names))
+        held = encoder._known
+        most = max(most, len(held))
+        if start % (64 * words.LEARNED) == 0 or len(held) < most:
+            assert sum(map(len, held)) <= words.MOST_CHARACTERS
+    ids = sum(map(len, encoder._known.values()))
+    assert ids <= words.MOST_CHARACTERS
+    assert most <= words.MOST_WORDS
+    assert (most > 0) == (length < words.LONGEST_WORD + 1)
+
+
+def _name(number: int, length: int) -> str:
+    """A word of this length with a blank before it, another one for each number as far as there are so many."""
+    letters = ""
+    while number or not letters:
+        number, letter = divmod(number, 26)
+        letters += chr(ord("a") + letter)
+    return letters.rjust(length - 1, "z")[-(length - 1) :]
+
+
+@pytest.mark.parametrize("every", [1, 3, 10])
+def test_text_with_other_characters_here_and_there_is_encoded_by_the_library_at_once(every: int) -> None:
+    asked: list[str] = []
+
+    def count(text: str) -> list[int]:
+        asked.append(text)
+        return [len(text)]
+
+    encoder = words.make_word_encoder(TOKENIZERS["gpt2"], count)
+    assert encoder is not None
+    text = " ".join("caf\u00e9" if number % every == 0 else "coffee" for number in range(1000))
+    for times in range(1, 4):
+        encoder.encode(text)
+        assert len(asked) == times
+    few = "coffee " * 100 + "caf\u00e9" + " coffee" * 100
+    encoder.encode(few)
+    before = len(asked)
+    encoder.encode(few)
+    assert len(asked) == before + 1
+    assert len(asked[-1]) < 20
+
+
+def test_a_splitting_that_is_called_like_one_of_ours_is_none() -> None:
+    for pattern in ("digits", "", "ByteLevel"):
+        backend = make_backend(split_tokenizer(pattern))
+        assert words.make_word_encoder(backend, lambda text: []) is None
+
+
+def test_normalizers_in_a_row_leave_ascii_if_each_does() -> None:
+    backend = Tokenizer.from_str(TOKENIZERS["gpt2"].to_str())
+    for parts, is_known in (
+        ([], True),
+        ([normalizers.NFC()], True),
+        ([normalizers.NFC(), normalizers.Lowercase()], False),
+    ):
+        backend.normalizer = normalizers.Sequence(parts)
+        assert (words.make_word_encoder(backend, lambda text: []) is not None) == is_known
 
 
 @pytest.mark.parametrize(
