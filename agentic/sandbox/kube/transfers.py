@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import socket
+import stat
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +35,10 @@ for pipe in 0, 1:
         pass
 digest, block = hashlib.sha256(), memoryview(bytearray(1 << 17))
 source, target = open(0, "rb", 0), open(1, "wb", 0)
-while count := source.readinto(block):
+while True:
+    count = source.readinto(block)
+    if not count:
+        break
     digest.update(block[:count])
     written = 0
     while written < count:
@@ -42,7 +46,10 @@ while count := source.readinto(block):
 print(digest.hexdigest(), " -", file=sys.stderr)
 """
 """Hashes what passes, by larger pipes (1031 is F_SETPIPE_SZ) and the processor's own instructions: a quarter of the CPU
-of `tee` and `sha256sum`, and fewer hands to go through; but a start of 15 ms, hence for large transfers only."""
+of `tee` and `sha256sum`, and fewer hands to go through; but a start of 15 ms, hence for large transfers only. Runs on
+Python 3.6 and later: it is the image's."""
+CAN_FILTER = "import fcntl, hashlib, sys; hashlib.sha256(); sys.exit(sys.version_info < (3, 6))"
+"""Asked of the image's Python first: one that is too old or lacks a part hashes nothing, and is done without."""
 LARGE_KIB = 8 * 1024
 
 NEEDED = (
@@ -51,7 +58,8 @@ for program in dd tar tee sha256sum; do
   command -v "$program" >/dev/null || { echo "the image has no $program" >&2; exit 3; }
 done
 """
-    f'is_large() {{ [ "${{1:-0}}" -gt {LARGE_KIB} ] && command -v python3 >/dev/null; }}\n'
+    f'is_large() {{ [ "${{1:-0}}" -gt {LARGE_KIB} ] && can_filter; }}\n'
+    f"can_filter() {{ python3 -I -S -c '{CAN_FILTER}' </dev/null >/dev/null 2>&1; }}\n"
     f"filter() {{ python3 -I -S -c '{FILTER}'; }}\n"
 )
 
@@ -124,22 +132,24 @@ class Transfers:
 
     async def upload(self, sandbox: SandboxExec, source: Path, target: str, *, user: str | None = None) -> None:
         """A file to the path `target`, or a folder's contents into the folder `target`."""
-        if not source.exists():
-            raise SandboxTransferError(f"cannot upload {source}: no such file or folder")
-        folder, name = (target, "") if source.is_dir() else os.path.split(target)
         what = f"cannot upload {source} to {target}"
-        async with self._gate, _Pipe() as pipe:
-            kib = await self._in_thread(kib_of, source)
-            packing = self._in_thread(_pack, source, name, pipe.theirs)
-            words = ["/bin/sh", "-c", UNPACK, "sh", folder or "/", str(kib)]
+        async with self._gate:
             try:
-                result = await sandbox.run(self._request(words, user, stdin=pipe.chunks()))
-            finally:
-                pipe.close_ours()
-                digest = (await asyncio.gather(packing, return_exceptions=True))[0]
-            if isinstance(digest, BaseException):
-                raise SandboxTransferError(f"{what}: {digest}") from digest
-            check(result, str(digest), what)
+                is_folder, kib = await self._in_thread(size_up, source)
+            except OSError as error:
+                raise SandboxTransferError(f"{what}: {error.strerror}") from error
+            folder, name = (target, "") if is_folder else os.path.split(target)
+            words = ["/bin/sh", "-c", UNPACK, "sh", folder or "/", str(kib)]
+            async with _Pipe() as pipe:
+                packing = self._in_thread(_pack, source, name, pipe.theirs)
+                try:
+                    result = await sandbox.run(self._request(words, user, stdin=pipe.chunks()))
+                finally:
+                    pipe.close_ours()
+                    digest = (await asyncio.gather(packing, return_exceptions=True))[0]
+        if isinstance(digest, BaseException):
+            raise SandboxTransferError(f"{what}: {digest}") from digest
+        check(result, str(digest), what)
 
     async def download(
         self, sandbox: SandboxExec, source: str, target: Path, *, limit_bytes: int, user: str | None = None
@@ -177,9 +187,12 @@ class Transfers:
         self._threads.shutdown(wait=False)
 
 
-def kib_of(source: Path) -> int:
-    paths = source.rglob("*") if source.is_dir() else [source.resolve()]
-    return sum(path.lstat().st_size for path in paths) // 1024
+def size_up(source: Path) -> tuple[bool, int]:
+    """Whether it is a folder, and its KiB. Raises OSError where there is nothing, or nothing that can be looked at."""
+    status = source.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        return False, status.st_size // 1024
+    return True, sum(path.lstat().st_size for path in source.rglob("*")) // 1024
 
 
 def check(result: ExecResult, digest: str, what: str) -> None:

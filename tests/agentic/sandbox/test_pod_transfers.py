@@ -111,7 +111,7 @@ async def test_a_sandbox_with_a_tar_of_its_own_cannot_write_elsewhere(
 ) -> None:
     assert (await pod.run(ExecRequest(HOSTILE, 30.0, env={"NAME": name}))).exit_code == 0
     swapped = Swapped(pod)
-    with pytest.raises(SandboxTransferError, match="leads out of the folder"):
+    with pytest.raises(SandboxTransferError, match="a path leads out of its folder"):
         await transfers.download(swapped, "/app", tmp_path / "a" / "back", limit_bytes=GIB)
     assert not (tmp_path / "escaped").exists()
     assert not Path("/tmp/k8s-transfer-escaped").exists()
@@ -145,15 +145,56 @@ async def test_a_large_file_needs_no_python_inside(pod: PodExec, transfers: Tran
     assert back.read_bytes() == source.read_bytes()
 
 
+AS_OLD = """
+import ast, os, sys
+ast.parse(sys.argv[-1], feature_version=(3, 6))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Stands in for a Python that knows the syntax of 3.6 and no more."""
+
+
+async def plant_python(pod: PodExec, script: str) -> None:
+    planting = "mkdir -p /app/bin; cat > /app/bin/python3; chmod 755 /app/bin/python3"
+    assert (await pod.run(ExecRequest(planting, 30.0, stdin=script.encode()))).exit_code == 0
+
+
+async def bring_large_there_and_back(pod: PodExec, transfers: Transfers, folder: Path) -> None:
+    source, back = folder / "source", folder / "back"
+    source.write_bytes(os.urandom(LARGE_KIB * 1024 + 4097))
+    await transfers.upload(Swapped(pod), source, "/app/large")
+    await transfers.download(Swapped(pod), "/app/large", back, limit_bytes=GIB)
+    assert back.read_bytes() == source.read_bytes()
+
+
+async def test_an_old_python_hashes_a_large_file_too(pod: PodExec, transfers: Transfers, tmp_path: Path) -> None:
+    real = "/usr/bin/python3"
+    script = f"""#!/bin/sh
+{real} -c '{AS_OLD}' {real} "$@"
+ended=$?
+echo $ended >> /app/ran
+exit $ended
+"""
+    await plant_python(pod, script)
+    await bring_large_there_and_back(pod, transfers, tmp_path)
+    assert (await sh(pod, "cat /app/ran")).split() == ["0"] * 4, "asked and run for each way"
+
+
+@pytest.mark.parametrize("script", ["echo SyntaxError >&2; exit 1", "exit 127"])
+async def test_a_python_that_cannot_hash_is_not_asked_to(
+    pod: PodExec, transfers: Transfers, tmp_path: Path, script: str
+) -> None:
+    await plant_python(pod, f"#!/bin/sh\necho asked >> /app/ran\n{script}\n")
+    await bring_large_there_and_back(pod, transfers, tmp_path)
+    assert (await sh(pod, "cat /app/ran")).split() == ["asked"] * 2
+
+
 @pytest.mark.parametrize("python", ["exit 1", "head -c 9000000", "cat; echo x"])
 async def test_what_changed_or_got_lost_under_way_is_noticed(
     pod: PodExec, transfers: Transfers, tmp_path: Path, python: str
 ) -> None:
-    script = f"#!/bin/sh\n{python}\necho {'0' * 64} - >&2\n"
-    planting = (
-        "mkdir -p /app/bin; cat > /app/bin/python3; chmod 755 /app/bin/python3; head -c 9999999 /dev/urandom > /app/l"
-    )
-    assert (await pod.run(ExecRequest(planting, 30.0, stdin=script.encode()))).exit_code == 0
+    is_asked_first = 'case "$*" in *hexdigest*) ;; *) exit 0 ;; esac'
+    await plant_python(pod, f"#!/bin/sh\n{is_asked_first}\n{python}\necho {'0' * 64} - >&2\n")
+    await sh(pod, "head -c 9999999 /dev/urandom > /app/l")
     (tmp_path / "source").write_bytes(os.urandom(LARGE_KIB * 1024 + 4097))
     with pytest.raises(SandboxTransferError, match=r"cannot upload .*source to /app/large"):
         await transfers.upload(Swapped(pod), tmp_path / "source", "/app/large")
@@ -185,6 +226,14 @@ async def test_what_is_not_there_says_so(pod: PodExec, transfers: Transfers, tmp
         await transfers.download(pod, "/app/nothing", tmp_path / "x", limit_bytes=GIB)
     with pytest.raises(SandboxTransferError, match="cannot upload"):
         await transfers.upload(pod, tmp_path / "nothing", "/app/x")
+
+
+async def test_a_file_that_cannot_be_looked_at_says_so(pod: PodExec, transfers: Transfers, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "long").symlink_to("x" * 256)
+    for name, reason in (("loop", "Too many levels"), ("long", "File name too long"), ("none", "No such file")):
+        with pytest.raises(SandboxTransferError, match=f"cannot upload .*{name} to /app/x: {reason}"):
+            await transfers.upload(pod, tmp_path / name, "/app/x")
 
 
 async def test_a_place_that_cannot_be_written_says_so(pod: PodExec, transfers: Transfers, tmp_path: Path) -> None:
