@@ -12,7 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.datastructures import Headers
@@ -53,6 +53,18 @@ TrialId = Annotated[str, InPath(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_len
 TaskId = Annotated[str, InPath(pattern=DIGEST_PATTERN)]
 
 
+_OWNER = "agentic.owner"
+"""Where `KeyGuard` leaves word of whose request it is."""
+
+
+def _owner(request: Request) -> str:
+    owner: str = request.scope[_OWNER]
+    return owner
+
+
+Owner = Annotated[str, Depends(_owner)]
+
+
 class Routes:
     """The handlers, over one service."""
 
@@ -74,33 +86,35 @@ class Routes:
         add("/v1/capacity", self.capacity, methods=["GET"])
         return router
 
-    async def submit(self, trial_id: TrialId, order: TrialOrder, response: Response) -> TrialStatus:
+    async def submit(self, trial_id: TrialId, order: TrialOrder, owner: Owner, response: Response) -> TrialStatus:
         """Order a trial. Repeating the request is safe: 201 the first time, 200 afterwards."""
         if order.trial_id != trial_id:
             raise refuse("not_allowed", f"the order is for {order.trial_id!r}, not for {trial_id!r}")
-        entry, is_new = await self._service.submit(order)
+        entry, is_new = await self._service.submit(order, owner)
         response.status_code = HTTPStatus.CREATED if is_new else HTTPStatus.OK
         return entry.status()
 
-    async def status(self, trial_id: TrialId) -> TrialStatus:
+    async def status(self, trial_id: TrialId, owner: Owner) -> TrialStatus:
         """Where a trial stands, and its result once it has ended."""
-        return self._service.find(trial_id).status()
+        return self._service.find(trial_id, owner).status()
 
-    async def cancel(self, trial_id: TrialId) -> TrialStatus:
+    async def cancel(self, trial_id: TrialId, owner: Owner) -> TrialStatus:
         """End a trial and its sandbox; answers when both have ended."""
-        entry = self._service.find(trial_id)
+        entry = self._service.find(trial_id, owner)
         await self._service.cancel(entry)
         return entry.status()
 
-    async def events(self, trial_id: TrialId, after: Annotated[int, Query(ge=0)] = 0) -> StreamingResponse:
+    async def events(
+        self, trial_id: TrialId, owner: Owner, after: Annotated[int, Query(ge=0)] = 0
+    ) -> StreamingResponse:
         """Events with numbers above `after`, one JSON object a line, until the trial has ended; number 0 is a sign of
         life. The connection may end before: ask again with the last number."""
-        entry = self._service.find(trial_id)
+        entry = self._service.find(trial_id, owner)
         return StreamingResponse(_lines(self._service.events(entry, after)), media_type=JSON_LINES)
 
-    async def folder(self, trial_id: TrialId) -> StreamingResponse:
+    async def folder(self, trial_id: TrialId, owner: Owner) -> StreamingResponse:
         """What a trial left, as a compressed tar archive."""
-        folder = self._service.folder_of(self._service.find(trial_id))
+        folder = self._service.folder_of(self._service.find(trial_id, owner))
         archive = await asyncio.to_thread(_archive_of, folder)
         return StreamingResponse(_blocks(archive), media_type="application/gzip")
 
@@ -177,16 +191,16 @@ class KeyGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI's call."""
-        if scope["type"] != "http" or scope["path"] == "/health" or self._keys.allow(_authorization(scope)):
+        if scope["type"] != "http" or scope["path"] == "/health":
             await self._app(scope, receive, send)
+            return
+        owner = self._keys.owner_of(Headers(scope=scope).get("authorization"))
+        if owner is not None:
+            await self._app({**scope, _OWNER: owner}, receive, send)
             return
         refusal = Refusal(code="not_allowed", message="no key of this server: send `Authorization: Bearer KEY`")
         headers = {"WWW-Authenticate": "Bearer"}
         await JSONResponse(refusal.model_dump(), HTTPStatus.UNAUTHORIZED, headers)(scope, receive, send)
-
-
-def _authorization(scope: Scope) -> str | None:
-    return Headers(scope=scope).get("authorization")
 
 
 async def _lines(events: AsyncIterator[TrialEvent]) -> AsyncIterator[bytes]:

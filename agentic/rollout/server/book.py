@@ -38,6 +38,8 @@ class Entry:
     nonce: str
     order: TrialOrder | None
     """None once it has ended: nothing but the result is needed then, least of all its key."""
+    owner: str = ""
+    """Whose key ordered it (see `keys.py`)."""
     events: list[TrialEvent] = field(default_factory=list)
     told: int = 0
     """How many of the events are on the disk, and so known to readers."""
@@ -95,7 +97,7 @@ def row_of(entry: Entry, event: TrialEvent) -> dict[str, Any]:
     """The journal's row of one move."""
     row: dict[str, Any] = {"trial": entry.trial_id, "state": event.state, "at": event.unix_seconds}
     if event.number == 1:
-        row["nonce"] = entry.nonce
+        row |= {"nonce": entry.nonce, "owner": entry.owner}
         if entry.order is not None:
             row["order"] = entry.order.model_dump(mode="json")
     if event.result is not None:
@@ -117,7 +119,7 @@ def read_rows(rows: Iterable[dict[str, Any]]) -> dict[str, Entry]:
         trial_id, state = row["trial"], TrialState(row["state"])
         if state is TrialState.ACCEPTED:
             order = TrialOrder.model_validate(row["order"]) if "order" in row else None
-            entries.setdefault(trial_id, Entry(trial_id, row["nonce"], order))
+            entries.setdefault(trial_id, Entry(trial_id, row["nonce"], order, row.get("owner", "")))
         entry = entries.get(trial_id)
         if entry is None:
             continue  # The machine died with the first line unwritten; nobody was told of this trial.

@@ -1,4 +1,7 @@
-"""Who may use the server: bearers of one of its keys, compared in constant time."""
+"""Who may use the server: bearers of one of its keys, compared in constant time.
+
+A bearer is known by its key's owner name, the beginning of the key's digest: what it orders is its own.
+"""
 
 import hashlib
 import hmac
@@ -8,6 +11,11 @@ from pathlib import Path
 from agentic.rollout.errors import RolloutConfigError
 
 MIN_KEY_CHARACTERS = 16
+
+ANYBODY = ""
+"""The owner of what is ordered from a server without keys."""
+
+_OWNER_CHARACTERS = 16
 
 
 class Keys:
@@ -25,14 +33,15 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self._digests)
 
-    def allow(self, authorization: str | None) -> bool:
-        """Whether an `Authorization` header opens the server. Takes as long for a wrong key as for a right one."""
+    def owner_of(self, authorization: str | None) -> str | None:
+        """Who an `Authorization` header opens the server for; None: for nobody. Takes as long for a wrong key as for a
+        right one."""
         if not self._digests:
-            return True
+            return ANYBODY
         scheme, _, key = (authorization or "").partition(" ")
         digest = hashlib.sha256(key.strip().encode()).digest()
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        return scheme.lower() == "bearer" and any(matches)
+        return digest.hex()[:_OWNER_CHARACTERS] if scheme.lower() == "bearer" and any(matches) else None
 
 
 def read_keys(path: Path | None, variable: str | None) -> Keys:

@@ -90,15 +90,15 @@ class TrialService:
         self._journal.rewrite(self._rows)
         self._housekeeping = asyncio.create_task(self._keep_house())
 
-    async def submit(self, order: TrialOrder) -> tuple[Entry, bool]:
+    async def submit(self, order: TrialOrder, owner: str) -> tuple[Entry, bool]:
         """The trial of this order, and whether it is new. A repetition of the request gives the trial that there is."""
         entry = self._entries.get(order.trial_id)
         if entry is not None:
-            if entry.nonce != order.nonce:
+            if (entry.nonce, entry.owner) != (order.nonce, owner):
                 raise refuse("taken", f"trial {order.trial_id!r} exists already: use another id")
             return await self._accepted(entry), False
         self._admit(order)
-        entry = Entry(order.trial_id, order.nonce, order)
+        entry = Entry(order.trial_id, order.nonce, order, owner)
         entry.move(TrialState.ACCEPTED, time.time())
         self._entries[order.trial_id] = entry
         self._open.add(order.trial_id)
@@ -114,10 +114,11 @@ class TrialService:
         self._begin(entry)
         return entry, True
 
-    def find(self, trial_id: str) -> Entry:
-        """A trial that was accepted and not yet forgotten; asking for it renews its lease."""
+    def find(self, trial_id: str, owner: str) -> Entry:
+        """This owner's trial that was accepted and not yet forgotten; asking for it renews its lease. Another's is as
+        unknown as one that is not there."""
         entry = self._entries.get(trial_id)
-        if entry is None or not entry.told:
+        if entry is None or not entry.told or entry.owner != owner:
             raise refuse("unknown_trial", f"trial {trial_id!r} is not known here, or no longer")
         if not entry.is_over:
             self._leases.renew(trial_id)

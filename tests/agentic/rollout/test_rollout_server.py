@@ -73,6 +73,34 @@ async def test_without_one_of_its_keys_the_server_tells_nothing_but_its_health(t
             await control(url, key).run(trial_for())
 
 
+async def test_a_trial_belongs_to_the_key_that_ordered_it(tmp_path, trial_for, control, http, task_dir):
+    other = "another-key-of-the-tests-0123456789"
+    place = "/v1/trials/trial-1"
+
+    async def tries(url):
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {other}"}) as stranger:
+            for method, path in (
+                ("GET", place),
+                ("DELETE", place),
+                ("GET", f"{place}/events"),
+                ("GET", f"{place}/folder"),
+            ):
+                assert (await stranger.request(method, url + path)).status == 404, (method, path)
+            order = order_of(trial_for("sleep 1", FIX), digest_of(task_dir))
+            assert (await stranger.put(url + place, json=order)).status == 409, "not even with the same order"
+
+    async with serving(tmp_path / "server", keys=(KEY, other)) as url:
+        await upload(http, url, task_dir)
+        order = order_of(trial_for("sleep 1", FIX), digest_of(task_dir))
+        assert (await http.put(url + place, json=order)).status == 201
+        await tries(url)
+        assert (await read_events(http, url + place))[-1]["result"]["facts"]["rewards"] == {"reward": 1.0}
+        await tries(url)
+    async with serving(tmp_path / "server", keys=(KEY, other)) as url:
+        await tries(url)
+        assert (await http.get(url + place)).status == 200, "also after a restart"
+
+
 async def test_the_openapi_document_describes_every_route_and_refusal(tmp_path, http):
     async with serving(tmp_path / "server") as url:
         document = await (await http.get(f"{url}/openapi.json")).json()
