@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import resource
 import shutil
 import signal
@@ -202,3 +203,20 @@ async def test_what_the_disk_does_not_take_whole_is_refused_and_taken_back(tmp_p
     await journal.append({"trial": "later"})
     await journal.close()
     assert [row["trial"] for row in Journal(tmp_path / "journal.jsonl").read()] == ["kept", "later"]
+
+
+async def test_a_rewritten_journals_name_is_on_the_disk_before_anything_is_added_to_it(tmp_path, monkeypatch):
+    synced = []
+    real = os.fsync
+
+    def fsync(file):
+        synced.append(Path(f"/proc/self/fd/{file}").readlink().name)
+        real(file)
+
+    journal = Journal(tmp_path / "state" / "journal.jsonl")
+    await journal.append({"trial": "a"})
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal.rewrite(lambda: [{"trial": "a"}])
+    await journal.append({"trial": "b"})
+    await journal.close()
+    assert synced == ["journal.partial", "state", "journal.jsonl"]
