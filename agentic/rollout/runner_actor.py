@@ -23,7 +23,14 @@ from agentic.rollout.leases import Leases
 from agentic.rollout.outcomes import TrialFacts
 from agentic.rollout.pacing import rare_full_collections
 from agentic.rollout.server.client import open_server
-from agentic.rollout.trial import TrialControl, TrialRequest, TrialResult, TrialRunner, sandboxed_runner
+from agentic.rollout.trial import (
+    CLEANUP_SECONDS,
+    TrialControl,
+    TrialRequest,
+    TrialResult,
+    TrialRunner,
+    sandboxed_runner,
+)
 from agentic.sandbox.settings import SandboxSettings
 
 LEASE_SECONDS = 90.0
@@ -31,6 +38,9 @@ LEASE_SECONDS = 90.0
 
 BEAT_SECONDS = 15.0
 """Between two signs of life of a worker."""
+
+_ANSWER_SECONDS = 5.0
+"""For a runner's answer, on top of what a trial that is cancelled may take."""
 
 _GONE = TrialFacts(exception="WorkerGone", message="the worker that wanted this trial has died")
 
@@ -114,16 +124,12 @@ class ActorTrials:
         self._beating: asyncio.Task[None] | None = None
 
     async def run(self, request: TrialRequest) -> TrialResult:
-        """See `TrialControl.run`. Cancelling the caller cancels the trial. Raises what is permanent, such as settings
-        that cannot work on this machine."""
+        """See `TrialControl.run`. Raises what is permanent, such as settings that cannot work on this machine."""
         from ray.exceptions import RayActorError, RayTaskError
 
         try:
             with self._alive():
-                result: TrialResult = await self._actor.run.remote(request, self._worker)
-        except asyncio.CancelledError:
-            self._actor.cancel.remote(request.trial_id)
-            raise
+                result = await self._run(request)
         except RayActorError as error:
             facts = TrialFacts(exception=type(error).__name__, message="the trial runner's process died")
             return TrialResult(request.trial_id, facts)
@@ -133,6 +139,19 @@ class ActorTrials:
                 raise cause from error
             message = f"the trial runner failed: {cause}"
             return TrialResult(request.trial_id, TrialFacts(exception=type(cause).__name__, message=message))
+        return result
+
+    async def _run(self, request: TrialRequest) -> TrialResult:
+        ending = asyncio.ensure_future(self._actor.run.remote(request, self._worker))
+        try:
+            result: TrialResult = await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            # The actor's call goes on: it returns once the sandbox has stopped, or has been given up.
+            self._actor.cancel.remote(request.trial_id)
+            await asyncio.wait({ending}, timeout=CLEANUP_SECONDS + _ANSWER_SECONDS)
+            if not ending.cancel() and not ending.cancelled():
+                ending.exception()  # Looked at, so that nobody is told that nobody did.
+            raise
         return result
 
     async def cancel(self, trial_id: str) -> None:

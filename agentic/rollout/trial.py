@@ -132,7 +132,9 @@ class TrialControl(Protocol):
     """Who runs trials: this process, an actor, or a server elsewhere."""
 
     async def run(self, request: TrialRequest) -> TrialResult:
-        """Run it to its end. Never raises for what happens inside the trial. The same trial id twice is refused."""
+        """Run it to its end. Never raises for what happens inside the trial. An id that is running is refused; one that
+        has ended must not be used again, which only those who remember it refuse. Cancelling the caller ends the trial,
+        and waits, within bounds, for its sandbox to stop."""
 
     async def cancel(self, trial_id: str) -> None:
         """End a running trial and its sandbox; its `run` returns with an infra fact. Unknown or ended: nothing."""

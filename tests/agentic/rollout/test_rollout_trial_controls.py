@@ -1,15 +1,23 @@
-"""What every `TrialControl` promises, over each of them: the runner of this process, and a server over real HTTP."""
+"""What every `TrialControl` promises, over each of them: a runner in this process, the run's runner behind its actor's
+methods, and a server over real HTTP.
+
+Of the actor, Ray itself is left out: calls go to the object, each as a task of its own that goes on when its caller is
+cancelled, as a call of Ray's does. With Ray and kills: `test_rollout_cancellation.py`.
+"""
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import process_environment
 import pytest
 from trial_server_rig import KEY, serving
 
+from agentic.rollout.runner_actor import ActorTrials, TrialRunnerActor
 from agentic.rollout.server.client import TrialServerControl
 from agentic.rollout.settings import TrialServerSettings
 from agentic.rollout.trial import TrialRunner
+from agentic.sandbox.settings import UnsafeProcessSandbox
 
 # Harbor warns about its own use of a property that it will remove.
 pytestmark = pytest.mark.filterwarnings("ignore:Task.checksum will be deprecated:DeprecationWarning")
@@ -17,13 +25,29 @@ pytestmark = pytest.mark.filterwarnings("ignore:Task.checksum will be deprecated
 FIX = "echo '1 + 2' > calc.txt"
 
 
-@pytest.fixture(params=["here", "server"])
+class Handle:
+    """Stands for Ray's handle of an actor in this process."""
+
+    def __init__(self, actor):
+        self._actor = actor
+
+    def __getattr__(self, name):
+        method = getattr(self._actor, name)
+        return SimpleNamespace(remote=lambda *values: asyncio.shield(asyncio.ensure_future(method(*values))))
+
+
+@pytest.fixture(params=["here", "actor", "server"])
 async def trials(request, tmp_path):
     """A control with one place for a running trial."""
     if request.param == "here":
         runner = TrialRunner(1)
         yield runner
         await runner.close()
+        return
+    if request.param == "actor":
+        actor = TrialRunnerActor("run", tmp_path / "images", UnsafeProcessSandbox(), 1)
+        yield ActorTrials(Handle(actor))
+        await actor.close()
         return
     async with serving(tmp_path / "server", concurrency=1) as url:
         control = TrialServerControl(TrialServerSettings(url=url), KEY)
