@@ -11,6 +11,7 @@ PermanentError
 └── ToolsError           an agent's prebaked tools are not there, or cannot be made here
 TransientError
 ├── ModelUnavailableError  the agent's model gave no answer (engine, proxy or transport): the rollout is infra
+├── GradingTimeError       waiting left the tests less time than they may take: the rollout is infra
 ├── AgentProgramError      the agent's program inside the sandbox did not work: likewise
 ├── ToolsUnavailableError  an agent's tools could not be fetched or written just now
 └── ProxyUnavailableError  the proxy's control side gave no answer: likewise
@@ -53,6 +54,10 @@ class ToolsError(PermanentError):
 
 class ModelUnavailableError(TransientError):
     """The model behind the session's endpoint did not answer."""
+
+
+class GradingTimeError(TransientError):
+    """Grading waited so long for sandboxes that what its tests did not do in the time left says nothing."""
 
 
 class AgentProgramError(TransientError):

@@ -37,8 +37,8 @@ often part of what is tested, as in Django."""
 RUNNERS: Mapping[str, tuple[str, ...]] = {
     "sympy__sympy": ("bin/test", "bin/doctest", "sympy/testing/**", "sympy/utilities/runtests.py"),
 }
-"""What runs the tests of a benchmark's repository and lies in it, by the beginning of its tasks' names. Django's is part
-of what its tasks repair, so it is not here."""
+"""What runs the tests of a benchmark's repository and lies in it, by the beginning of its tasks' names. Django's is
+part of what its tasks repair, so it is not here."""
 
 TEST_CONFIGURATION = (
     *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "tox.toml", "noxfile.py"),

@@ -1,7 +1,8 @@
 """What an agent changed, as data: pure, from two listings of a working folder to a patch and back to a tar stream.
 
 A change pairs what the untouched folder holds at a path with what the agent's holds there. Only differences in kind,
-permission bits or content are changes. Links that lead out of the folder are not taken, and named.
+permission bits or content are changes. Links that lead out of the folder are not taken, and named; so is what is too
+large or compiled, but where it would stand for something of the untouched folder, nothing is taken at all.
 """
 
 import io
@@ -9,7 +10,8 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentic.rollout.grading.tree import Entry, Kind, Listing, Node, stays_inside
+from agentic.rollout.errors import ChangesRefusedError
+from agentic.rollout.grading.tree import Entry, Kind, Limits, Listing, Node, folders_above, is_compiled, stays_inside
 
 MODE_BITS = 0o777
 
@@ -35,13 +37,26 @@ def gone_paths(untouched: Listing, agent: Listing) -> list[str]:
     )
 
 
-def compare(untouched: Listing, agent: Listing) -> tuple[list[Change], list[str]]:
-    """The changes by path, and the links that were not taken because they lead out of the folder.
+def wanted_paths(untouched: Listing, agent: Listing, moved: Iterable[str], limits: Limits) -> list[str]:
+    """Of the contents that a comparison can use, as many as the limits allow, the needed ones first."""
+    wanted: list[str] = []
+    total = 0
+    for path in dict.fromkeys([*needed_paths(agent), *moved, *gone_paths(untouched, agent)]):
+        entry = untouched.entries.get(path)
+        if entry is None or entry.kind is Kind.FOLDER or entry.size_bytes >= limits.file_bytes:
+            continue
+        total += entry.size_bytes
+        if total > limits.total_bytes or len(wanted) >= limits.files:
+            break
+        wanted.append(path)
+    return wanted
 
-    `untouched` holds the contents of `needed_paths` and `gone_paths`.
-    """
+
+def compare(untouched: Listing, agent: Listing) -> tuple[list[Change], list[str]]:
+    """The changes by path, and what was not taken. Raises ChangesRefusedError when that would change what something of
+    the untouched folder is. `untouched` holds the contents of `wanted_paths`."""
     changes: dict[str, Change] = {}
-    left_out = []
+    left_out = _left_out(untouched, agent)
     for path, new in agent.nodes.items():
         if path not in agent.entries:
             continue
@@ -60,21 +75,26 @@ def compare(untouched: Listing, agent: Listing) -> tuple[list[Change], list[str]
     return [changes[path] for path in sorted(changes)], sorted(left_out)
 
 
+def _left_out(untouched: Listing, agent: Listing) -> list[str]:
+    for path in agent.dropped:
+        if path in untouched.entries and not is_compiled(path):
+            raise ChangesRefusedError(
+                f"{path!r} was changed and has {agent.entries[path].size_bytes} bytes, or too much else was changed "
+                "beside it: it cannot be taken, and the task's own would stand for it"
+            )
+    return list(dict.fromkeys(agent.dropped.values()))
+
+
 def _folders(untouched: Listing, agent: Listing) -> Iterator[Change]:
     """New empty folders, and folders that are gone."""
-    parents = {parent for path in agent.entries for parent in parents_of(path)}
+    parents = {parent for path in agent.entries for parent in folders_above(path)}
     for path, entry in agent.entries.items():
-        if entry.kind is Kind.FOLDER and path and path not in parents and path not in untouched.entries:
+        is_empty = entry.kind is Kind.FOLDER and path not in parents and path not in agent.dropped
+        if is_empty and path and path not in untouched.entries:
             yield Change(path, None, Node(Kind.FOLDER, entry.mode & MODE_BITS, b""))
     for path, entry in untouched.entries.items():
         if entry.kind is Kind.FOLDER and path and path not in agent.entries:
             yield Change(path, Node(Kind.FOLDER, entry.mode & MODE_BITS, b""), None)
-
-
-def parents_of(path: str) -> list[str]:
-    """Every folder above a path, the outermost first; not the working folder itself."""
-    parts = path.split("/")
-    return ["/".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def removed_paths(changes: Iterable[Change], untouched: Listing) -> list[str]:
@@ -85,7 +105,7 @@ def removed_paths(changes: Iterable[Change], untouched: Listing) -> list[str]:
         if change.path in untouched.entries:
             found.add(change.path)
         if change.new is not None:
-            above = ((path, untouched.entries.get(path)) for path in parents_of(change.path))
+            above = ((path, untouched.entries.get(path)) for path in folders_above(change.path))
             found |= {path for path, entry in above if entry is not None and entry.kind is not Kind.FOLDER}
     return sorted(found)
 
@@ -114,7 +134,7 @@ def _member(path: str, node: Node, entries: Mapping[str, Entry]) -> tarfile.TarI
 
 
 def _owner(path: str, entries: Mapping[str, Entry]) -> tuple[int, int]:
-    for place in (path, *reversed(parents_of(path)), ""):
+    for place in (path, *reversed(folders_above(path)), ""):
         if place in entries:
             return entries[place].owner
     return (0, 0)

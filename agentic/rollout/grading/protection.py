@@ -13,9 +13,9 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from agentic.rollout.grading.changes import Change, parents_of
+from agentic.rollout.grading.changes import Change
 from agentic.rollout.grading.ini import sections_of_tests
-from agentic.rollout.grading.tree import Entry, Kind, Listing, Node
+from agentic.rollout.grading.tree import Entry, Kind, Listing, Node, folders_above
 from agentic.tasks.grading_policy import SHADOWS, GradingPolicy, matches
 
 TEST_SECTIONS = re.compile(
@@ -45,7 +45,7 @@ def _holding_folders(changes: Iterable[Change], untouched: Listing, policy: Grad
     held: set[str] = set()
     if going:
         for path in untouched.entries:
-            above = going.intersection(parents_of(path)) - held
+            above = going.intersection(folders_above(path)) - held
             if above and not _is(Kind.FOLDER, path, untouched) and _stays(path, policy):
                 held |= above
     return held
@@ -53,7 +53,7 @@ def _holding_folders(changes: Iterable[Change], untouched: Listing, policy: Grad
 
 def _stands_on_what_stays(change: Change, untouched: Listing, policy: GradingPolicy) -> bool:
     """Whether a new path needs a folder where the untouched tree has a file or link that has to stay."""
-    places = [place for place in parents_of(change.path) if place in untouched.entries]
+    places = [place for place in folders_above(change.path) if place in untouched.entries]
     return change.new is not None and any(
         not _is(Kind.FOLDER, place, untouched) and _stays(place, policy) for place in places
     )
@@ -86,7 +86,7 @@ def _merged(change: Change, untouched: Listing, policy: GradingPolicy) -> Change
 def is_shadow(path: str, entries: Mapping[str, Entry]) -> bool:
     """Whether a new path gives a test runner's name to something else, where imports may begin: in a folder that the
     untouched tree does not know as a package."""
-    for place in (*parents_of(path), path):
+    for place in (*folders_above(path), path):
         folder, _, name = place.rpartition("/")
         stem = name.partition(".")[0]
         if place in entries or not (stem in SHADOWS or stem.startswith("pytest_")):
@@ -111,7 +111,7 @@ def _with_sections(change: Change, merge: Merge) -> Change | None:
     before = change.old.content if change.old is not None and change.old.kind is Kind.FILE else b""
     try:
         text = merge(before.decode(), new.content.decode())
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, RecursionError):
         return None
     if text is None:
         return None
@@ -139,7 +139,7 @@ def merge_toml(before: str, after: str) -> str | None:
     )
     try:
         old, new = tomllib.loads(before), tomllib.loads(merged or "")
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # No TOML; or a number of more digits than Python reads.
         return None
     return merged if _test_keys(old) == _test_keys(new) else None
 
@@ -160,7 +160,7 @@ def merge_json(before: str, after: str) -> str | None:
         old, new = json.loads(before or "{}"), json.loads(after)
     except ValueError:
         return None
-    if not isinstance(old, dict) or not isinstance(new, dict):
+    if not all(isinstance(part, dict) and isinstance(part.get("scripts") or {}, dict) for part in (old, new)):
         return None
     changed = dict(new)
     for key in ("jest", "mocha", "ava", "vitest"):

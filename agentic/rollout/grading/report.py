@@ -30,7 +30,8 @@ class GradingReport(BaseModel):
     undone: tuple[str, ...] = ()
     """Paths whose changes were undone, in whole or in part."""
     left_out: tuple[str, ...] = ()
-    """Links that lead out of the working folder and were not taken."""
+    """What was changed and not taken: links that lead out of the working folder, compiled code, large new files and
+    folders."""
     patch_lines: int | None = None
     """Lines added and removed by what the tests saw."""
     tests_seconds: float | None = None

@@ -8,17 +8,18 @@
 4. The task's tests come last, run as the verifier's user, and what they wrote to `/logs/verifier` counts, read by
    Harbor's own parser.
 
-A fresh sandbox that is lost is replaced, and only grading is done again. Changes that cannot be taken, tests that run
-out of time, and tests that write no reward although they do on the untouched folder, are the agent's doing: 0, with the
-reason in the report. All else that goes wrong raises, and is never a zero. What is measured
-here (`report.py`) is apart from what the tests report.
+A fresh sandbox that is lost is replaced, and only grading is done again. Whatever goes wrong with the agent's changes
+and not with the untouched folder is the agent's doing: changes that cannot be read or brought, tests that run out of
+the time that they were promised, that write no reward, or that go over the sandbox's limits. It earns 0, with the
+reason in the report. All else that goes wrong raises, and is never a zero, nor can an agent bring it about. What is
+measured here (`report.py`) is apart from what the tests report.
 """
 
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from itertools import islice
-from pathlib import Path
+from itertools import chain, islice
+from pathlib import Path, PurePath
 from typing import Any, Protocol, override, runtime_checkable
 
 from harbor.models.task.verifier_mode import VerifierEnvironmentMode, resolve_task_verifier_mode
@@ -27,22 +28,21 @@ from harbor.models.verifier.result import VerifierResult
 from harbor.utils.env import resolve_env_vars
 from harbor.utils.file_staging import selected_directory
 from harbor.utils.scripts import quote_shell_arg
-from harbor.verifier.verifier import (
-    RewardFileEmptyError,
-    RewardFileNotFoundError,
-    Verifier,
-    VerifierOutputParseError,
-)
+from harbor.verifier.verifier import Verifier
 
-from agentic.rollout.errors import ChangesRefusedError, GradingSetupError
+from agentic.rollout.errors import ChangesRefusedError, GradingSetupError, GradingTimeError
 from agentic.rollout.grading.bringing import bring
-from agentic.rollout.grading.changes import Change, compare, gone_paths, needed_paths
-from agentic.rollout.grading.collecting import Runs, list_chosen, list_recent
+from agentic.rollout.grading.changes import Change, compare, needed_paths, wanted_paths
+from agentic.rollout.grading.collecting import Runs, check_answers, list_chosen, list_recent
 from agentic.rollout.grading.history import forget_later_history
+from agentic.rollout.grading.moving import Sources, find_sources, with_moved
 from agentic.rollout.grading.patch import make_patch
 from agentic.rollout.grading.protection import undo
 from agentic.rollout.grading.report import NAMED_PATHS, PATCH, GradingReport
+from agentic.rollout.grading.rewards import NO_REWARD, PATIENCE_SECONDS, RUN, read_answer, rewards_of
+from agentic.rollout.grading.time_limits import GradingTime
 from agentic.rollout.grading.tree import Limits, Listing
+from agentic.rollout.outcomes import RESOLVED_KEY
 from agentic.sandbox.base import TIMEOUT_EXIT_CODE
 from agentic.sandbox.errors import (
     SandboxExhaustedError,
@@ -55,10 +55,6 @@ from agentic.tasks.grading_policy import GradingPolicy, read_policy
 LOG_BYTES = 64 * 1024
 """What is kept of the tests' output: enough for the failures at its end."""
 
-SPARE_SECONDS = 15.0
-SPARE_SHARE = 0.2
-"""What of the time for grading is left for everything but the tests: the lesser of the two."""
-
 NOWHERE = Listing("/", {})
 """The working folder where no changes are brought."""
 
@@ -68,28 +64,13 @@ LEFT_RUNNING = (
 )
 """Why a resolved task earns nothing; the check of a task with its reference solution shows it too."""
 
-PATIENCE_SECONDS = 0.5
-"""How long processes that the tests ended last may take to be gone."""
+FAILED = {RESOLVED_KEY: 0.0}
+"""What an agent earns that failed in its own way."""
 
-_NO_REWARD = (RewardFileNotFoundError, RewardFileEmptyError, VerifierOutputParseError)
-_RUN = """\
-set -- {processes}
-before=" $* "
-left() {{
-  for process in {processes}; do
-    case "$before" in *" $process "*) continue ;; esac
-    read -r line 2> /dev/null < "$process/stat" || continue
-    case "${{line##*) }}" in Z*) ;; *) return 0 ;; esac
-  done
-  return 1
-}}
-({script}) > {log} 2>&1
-for reward in {rewards} /; do [ -f "$reward" ] && break; done
-[ "$reward" = / ] || content=$(head -c 65536 "$reward")
-tail -c {log_bytes} {log} >&2
-if left && sleep {patience} && left; then echo busy; else echo quiet; fi
-[ "$reward" = / ] || printf '%s\n%s\n' "${{reward##*/}}" "$content"
-"""
+_WITHOUT = "with the agent's changes the tests wrote no reward, and without them they do: {error}"
+
+type Judged = tuple[GradingReport, dict[str, float]]
+"""What is known after the tests ran: the report, and the rewards."""
 
 
 @runtime_checkable
@@ -113,8 +94,9 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, grading_seconds: float, grading_retries: int = 2, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self._ends = time.monotonic() + grading_seconds - min(SPARE_SECONDS, SPARE_SHARE * grading_seconds)
+        self._time = GradingTime(grading_seconds, time.monotonic)
         self._retries = grading_retries
+        self._limits = Limits()
         self._policy = GradingPolicy()
         self._paths = EnvironmentPaths.for_os(self.environment.os)
 
@@ -127,9 +109,9 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
         if self.step_name is not None or self._skip_tests_upload:
             return await super().verify()
         if resolve_task_verifier_mode(self.task.config) is VerifierEnvironmentMode.SEPARATE:
-            return await self._judge(environment, NOWHERE, [], GradingReport(mode="separate"))
+            return await self._judge_in_place(environment, GradingReport(mode="separate"))
         if policy.mode == "in-place":
-            return await self._judge(environment, NOWHERE, [], GradingReport(mode="in-place", reason=policy.reason))
+            return await self._judge_in_place(environment, GradingReport(mode="in-place", reason=policy.reason))
         return await self._judge_fresh(environment, policy)
 
     def _environment(self) -> GradedEnvironment:
@@ -142,131 +124,172 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
             )
         return environment
 
+    async def _judge_in_place(self, environment: GradedEnvironment, report: GradingReport) -> VerifierResult:
+        await self._bring(environment, NOWHERE, [])
+        return self._result(*await self._judge(environment, report))
+
     async def _judge_fresh(self, environment: GradedEnvironment, policy: GradingPolicy) -> VerifierResult:
-        limits = Limits()
-        agent: Listing | None = None
-        report = GradingReport(mode="fresh")
-        try:
-            agent = await list_recent(environment, policy.folder, limits)
-        except ChangesRefusedError as error:
-            report = report.model_copy(update={"refused": str(error)})
+        agent, report = await self._read(environment, policy)
         while True:
             try:
-                return await self._judge_once(environment, policy, agent, limits, report)
-            except SandboxExhaustedError:
-                raise
+                return self._result(*await self._judge_once(environment, policy, agent, report))
+            except SandboxExhaustedError as error:
+                raise GradingSetupError(
+                    f"the task goes over its sandbox's limits without the agent's changes: raise them ({error})"
+                ) from error
             except (SandboxLostError, SandboxStartError, SandboxTransferError) as error:
                 if len(report.lost) >= self._retries:
                     raise
                 report = report.model_copy(update={"lost": (*report.lost, f"{type(error).__name__}: {error}")})
 
-    async def _judge_once(
-        self,
-        environment: GradedEnvironment,
-        policy: GradingPolicy,
-        agent: Listing | None,
-        limits: Limits,
-        report: GradingReport,
-    ) -> VerifierResult:
-        await environment.renew()
-        untouched = await self._look(environment, policy, agent, limits)
-        if agent is None:
-            return self._result(report, {"reward": 0.0})
-        changes, left_out = compare(untouched, agent)
-        kept, undone = undo(changes, untouched, policy)
-        patch = await asyncio.to_thread(make_patch, kept)
-        (self.trial_paths.verifier_dir / PATCH).write_text(patch.text, errors="replace")
-        report = report.model_copy(
-            update={
-                "changed": _names(change.path for change in kept),
-                "undone": _names(undone),
-                "left_out": _names(left_out),
-                "patch_lines": patch.changed_lines,
-            }
-        )
+    async def _read(
+        self, environment: GradedEnvironment, policy: GradingPolicy
+    ) -> tuple[Listing | None, GradingReport]:
+        """What the agent left, None when it cannot be taken. From here on nothing depends on its sandbox."""
+        report = GradingReport(mode="fresh")
+        began = time.monotonic()
         try:
-            return await self._judge(environment, untouched, kept, report)
-        except _NO_REWARD as error:
-            await environment.renew()
-            await self._judge(environment, untouched, [], report)  # Raises when the task is at fault.
-            reason = f"with the agent's changes the tests wrote no reward, and without them they do: {error}"
-            return self._result(report.model_copy(update={"reason": reason}), {"reward": 0.0})
+            agent = await list_recent(environment, policy.folder, self._limits, self._time.reading_seconds)
+        except ChangesRefusedError as error:
+            return None, report.model_copy(update={"refused": str(error)})
+        finally:
+            self._time.count_reading(time.monotonic() - began)
+        return agent, report
+
+    async def _judge_once(
+        self, environment: GradedEnvironment, policy: GradingPolicy, agent: Listing | None, report: GradingReport
+    ) -> Judged:
+        await environment.renew()
+        began = time.monotonic()
+        untouched, sources = await self._look(environment, policy, agent)
+        if agent is None:
+            await check_answers(environment)
+            self._time.check_reading(time.monotonic() - began)
+            return report, FAILED
+        try:
+            changes, left_out = compare(untouched, with_moved(agent, untouched, sources))
+            kept, undone = undo(changes, untouched, policy)
+            patch = await asyncio.to_thread(make_patch, kept)
+            (self.trial_paths.verifier_dir / PATCH).write_text(patch.text, errors="replace")
+            report = report.model_copy(
+                update={
+                    "changed": _names(change.path for change in kept),
+                    "undone": _names(undone),
+                    "left_out": _names(left_out),
+                    "patch_lines": patch.changed_lines,
+                }
+            )
+            return await self._judge_changes(environment, untouched, kept, report)
+        except ChangesRefusedError as error:
+            return report.model_copy(update={"refused": str(error)}), FAILED
 
     async def _look(
-        self, environment: GradedEnvironment, policy: GradingPolicy, agent: Listing | None, limits: Limits
-    ) -> Listing:
-        """The untouched folder, with the contents of all that the agent changed or removed. Removes later history."""
+        self, environment: GradedEnvironment, policy: GradingPolicy, agent: Listing | None
+    ) -> tuple[Listing, Sources]:
+        """The untouched folder, with the contents of all that the agent changed, moved or removed. Removes later
+        history."""
         needed = needed_paths(agent) if agent is not None else []
-        untouched = await list_chosen(environment, policy.folder, needed, limits)
+        try:
+            untouched = await list_chosen(environment, policy.folder, needed, self._limits)
+        except GradingSetupError:
+            if not needed:
+                raise
+            untouched = await list_chosen(environment, policy.folder, (), self._limits)  # Not all that was asked for.
         if untouched.folder == "/":
             raise GradingSetupError(
                 "the task has no working folder: give its image a WORKDIR, or say metadata.grading.folder in task.toml"
             )
-        if agent is not None and (gone := gone_paths(untouched, agent)):
-            untouched = await list_chosen(environment, policy.folder, [*needed, *gone], limits)
+        sources = find_sources(untouched, agent, self._limits) if agent is not None else {}
+        if agent is not None:
+            wanted = wanted_paths(untouched, agent, chain.from_iterable(sources.values()), self._limits)
+            if not untouched.nodes.keys() >= set(wanted):
+                untouched = await list_chosen(environment, policy.folder, wanted, self._limits)
         if untouched.has_repository:
             await forget_later_history(environment, policy.folder)
-        return untouched
+        return untouched, sources
 
-    async def _judge(
+    async def _judge_changes(
         self, environment: GradedEnvironment, untouched: Listing, changes: Sequence[Change], report: GradingReport
-    ) -> VerifierResult:
-        """Bring changes and tests, run the tests, read the reward."""
+    ) -> Judged:
+        """As the tests say, and 0 when they say nothing although they do of the untouched folder."""
+        try:
+            await self._bring_twice(environment, untouched, changes)
+            return await self._judge(environment, report)
+        except (*NO_REWARD, SandboxExhaustedError) as error:
+            reason = _WITHOUT.format(error=error)
+        await self._renew(environment, untouched)
+        await self._bring(environment, untouched, [])
+        control, _ = await self._judge(environment, report)
+        if control.timed_out:
+            raise GradingSetupError(
+                "the tests take longer than they may without the agent's changes: raise verifier.timeout_sec or "
+                "rollout.grading_seconds"
+            )
+        return report.model_copy(update={"reason": reason}), FAILED
+
+    async def _renew(self, environment: GradedEnvironment, untouched: Listing) -> None:
+        await environment.renew()
+        if untouched.has_repository:
+            await forget_later_history(environment, self._policy.folder)
+
+    async def _bring_twice(self, environment: GradedEnvironment, untouched: Listing, changes: Sequence[Change]) -> None:
+        """Raises ChangesRefusedError when it is the changes that do not arrive, in two sandboxes, and nothing else."""
+        try:
+            await self._bring(environment, untouched, changes)
+        except SandboxTransferError:
+            await self._renew(environment, untouched)
+            await self._bring(environment, untouched, [])
+            try:
+                await self._bring(environment, untouched, changes)
+            except SandboxTransferError as error:
+                raise ChangesRefusedError(f"what was changed cannot be brought to a fresh sandbox: {error}") from error
+
+    async def _judge(self, environment: GradedEnvironment, report: GradingReport) -> Judged:
+        """Run the tests, which are there, and read the reward."""
         paths = self._paths
-        script = await self._bring(environment, untouched, changes)
-        log = f"{paths.verifier_dir}/{self.trial_paths.test_stdout_path.name}"
-        command = _RUN.format(
-            script=script,
-            log=log,
+        command = RUN.format(
+            script=quote_shell_arg(str(self._script()), self.environment.os),
+            log=f"{paths.verifier_dir}/{self.trial_paths.test_stdout_path.name}",
             log_bytes=LOG_BYTES,
-            rewards=f"{paths.reward_json_path} {paths.reward_text_path}",
+            text=paths.reward_text_path,
+            json=paths.reward_json_path,
             processes="" if environment.shares_processes else "/proc/[0-9]*",
             patience=PATIENCE_SECONDS,
         )
-        limit = self._tests_limit_seconds()
+        limit = self._time.of_tests(self.task.config.verifier.timeout_sec)
         began = time.monotonic()
-        result = await self.environment.exec(command=command, env=self._env(), timeout_sec=limit)
+        result = await self.environment.exec(command=command, env=self._env(), timeout_sec=max(1, int(limit.seconds)))
         seconds = time.monotonic() - began
         report = report.model_copy(update={"tests_seconds": seconds})
         if result.return_code == TIMEOUT_EXIT_CODE:
-            self.trial_paths.test_stdout_path.write_text(f"the tests took longer than {limit} s\n")
-            return self._result(report.model_copy(update={"timed_out": True}), {"reward": 0.0})
+            if limit.is_cut:
+                raise GradingTimeError(
+                    f"waiting for sandboxes left the tests {limit.seconds:.0f} s, less than they may take, and they "
+                    "took longer: raise rollout.grading_seconds"
+                )
+            self.trial_paths.test_stdout_path.write_text(f"the tests took longer than {limit.seconds:.0f} s\n")
+            return report.model_copy(update={"timed_out": True}), FAILED
         self.trial_paths.test_stdout_path.write_text(result.stderr or "")
-        state, _, written = (result.stdout or "").partition("\n")
-        rewards = self._parse(written)
-        if state == "busy" and not self._policy.may_leave_processes and rewards.get("reward", 0.0) > 0.0:
-            return self._result(report.model_copy(update={"reason": LEFT_RUNNING}), {"reward": 0.0})
-        return self._result(report, rewards)
+        written = read_answer(result.stdout or "")
+        rewards, reason = rewards_of(written, self.trial_paths, self._parse_reward_json, self._parse_reward_text)
+        if written.is_busy and not self._policy.may_leave_processes and rewards[RESOLVED_KEY] > 0.0:
+            rewards, reason = FAILED, LEFT_RUNNING
+        return (report.model_copy(update={"reason": reason}) if reason else report), rewards
 
-    def _tests_limit_seconds(self) -> int:
-        left = self._ends - time.monotonic()
-        allowed: float = self.task.config.verifier.timeout_sec
-        return max(1, round(min(left, allowed)))
-
-    async def _bring(self, environment: Runs, untouched: Listing, changes: Sequence[Change]) -> str:
-        """The script to run, once it and everything that it needs is there."""
+    async def _bring(self, environment: Runs, untouched: Listing, changes: Sequence[Change]) -> None:
         (folder,), _, script = self._resolve_tests()
         self.task.file_filter.require_included(script)
         with selected_directory(self.task.file_filter.select(folder)) as source:
             await bring(environment, Path(source), self._paths, untouched, changes)
-        place = self._paths.tests_dir / script.relative_to(folder).as_posix()
-        inside: str = quote_shell_arg(str(place), self.environment.os)
-        return inside
+
+    def _script(self) -> PurePath:
+        """The script to run, as the sandbox names it."""
+        (folder,), _, script = self._resolve_tests()
+        return PurePath(self._paths.tests_dir / script.relative_to(folder).as_posix())
 
     def _env(self) -> dict[str, str] | None:
         merged = {**self.task.config.verifier.env, **(self.verifier_env or {}), **self.override_env}
         return resolve_env_vars(merged) if merged else None
-
-    def _parse(self, output: str) -> dict[str, float]:
-        name, _, content = output.removesuffix("\n").partition("\n")
-        for path, parse in (
-            (self.trial_paths.reward_json_path, self._parse_reward_json),
-            (self.trial_paths.reward_text_path, self._parse_reward_text),
-        ):
-            if name == path.name:
-                path.write_text(content)
-                return dict(parse())
-        raise RewardFileNotFoundError(f"the tests wrote neither {self.trial_paths.reward_json_path.name} nor txt")
 
     def _result(self, report: GradingReport, rewards: dict[str, float]) -> VerifierResult:
         report.write(self.trial_paths.verifier_dir)

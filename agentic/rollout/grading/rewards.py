@@ -1,0 +1,104 @@
+"""What the tests wrote, and what of it counts.
+
+A test script writes `reward.json` or `reward.txt`, but code under test can write the other one. So two files count only
+when they say the same, and a reward that is no finite number counts as none: which file is read is nobody's choice.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harbor.models.trial.paths import TrialPaths
+from harbor.verifier.verifier import RewardFileEmptyError, RewardFileNotFoundError, VerifierOutputParseError
+
+from agentic.rollout.outcomes import RESOLVED_KEY
+
+NO_REWARD = (RewardFileNotFoundError, RewardFileEmptyError, VerifierOutputParseError)
+
+PATIENCE_SECONDS = 0.5
+"""How long processes that the tests ended last may take to be gone."""
+
+RUN = """\
+set -- {processes}
+before=" $* "
+left() {{
+  for process in {processes}; do
+    case "$before" in *" $process "*) continue ;; esac
+    read -r line 2> /dev/null < "$process/stat" || continue
+    case "${{line##*) }}" in Z*) ;; *) return 0 ;; esac
+  done
+  return 1
+}}
+({script}) > {log} 2>&1
+text=none; json=none
+[ -f {text} ] && text=$(head -c 65536 {text}) && set -f && set -- $text && text="text $*"
+[ -f {json} ] && json="json $(head -c 65536 {json})"
+set +f
+tail -c {log_bytes} {log} >&2
+if left && sleep {patience} && left; then echo busy; else echo quiet; fi
+printf '%s\\n%s\\n' "$text" "$json"
+"""
+"""Runs the tests; says then whether they left processes, and, what is read before that is asked, both files: the text
+in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The answer of `RUN`."""
+
+    is_busy: bool
+    """Whether processes of the tests still run."""
+    text: str | None
+    json: str | None
+
+
+def read_answer(output: str) -> Written:
+    """From the script's output."""
+    state, _, rest = output.removesuffix("\n").partition("\n")
+    text, _, json = rest.partition("\n")
+    return Written(state == "busy", _said(text, "text"), _said(json, "json"))
+
+
+def _said(line: str, name: str) -> str | None:
+    return line.removeprefix(f"{name} ") if line.startswith(f"{name} ") else None
+
+
+Parse = Callable[[], Mapping[str, float]]
+"""Reads the file of its name in the trial's folder; raises one of `NO_REWARD`."""
+
+
+def rewards_of(
+    written: Written, paths: TrialPaths, parse_json: Parse, parse_text: Parse
+) -> tuple[dict[str, float], str]:
+    """The rewards, and why they are zero when the files do not count. Raises one of `NO_REWARD` when there are none."""
+    found = [
+        _parsed(content, path, parse)
+        for content, path, parse in (
+            (written.json, paths.reward_json_path, parse_json),
+            (written.text, paths.reward_text_path, parse_text),
+        )
+        if content is not None
+    ]
+    if not found:
+        raise RewardFileNotFoundError(f"the tests wrote neither {paths.reward_json_path.name} nor txt")
+    first, last = found[0], found[-1]
+    if isinstance(first, dict) and isinstance(last, dict) and first[RESOLVED_KEY] == last[RESOLVED_KEY]:
+        return first, ""
+    if len(found) == 2:
+        return {RESOLVED_KEY: 0.0}, f"{paths.reward_json_path.name} and {paths.reward_text_path.name} disagree"
+    raise first if isinstance(first, Exception) else VerifierOutputParseError("the tests wrote no finite reward")
+
+
+def _parsed(content: str, path: Path, parse: Parse) -> dict[str, float] | Exception:
+    path.write_text(content, encoding="utf-8", errors="replace")
+    problem: Exception = VerifierOutputParseError(f"{path.name} has no finite {RESOLVED_KEY!r}")
+    try:
+        rewards = parse()
+        if RESOLVED_KEY in rewards and all(math.isfinite(float(value)) for value in rewards.values()):
+            return dict(rewards)
+    except NO_REWARD as error:
+        problem = error
+    except (AttributeError, OverflowError, RecursionError, TypeError) as error:  # No object, too large, too deep.
+        problem = VerifierOutputParseError(f"{path.name} cannot be read: {error}")
+    return problem
