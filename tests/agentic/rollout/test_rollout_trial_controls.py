@@ -128,8 +128,11 @@ async def test_a_cancelled_trial_leaves_its_folder_as_any_lost_one(trials, trial
 
 
 async def test_cancelling_the_caller_cancels_the_trial(trials, trial_for):
-    running = asyncio.create_task(trials.run(trial_for("sleep 30")))
-    await asyncio.sleep(1.0)
+    running = asyncio.create_task(trials.run(trial_for("sleep 30", environment_kwargs={"stop_seconds": 0.3})))
+    async with asyncio.timeout(10):
+        while not process_environment.ProcessEnvironment.live:
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(0.3)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
