@@ -19,8 +19,11 @@ MIN_GROUP_ROLLOUTS = 2
 """With fewer graded rollouts a group has nothing to compare."""
 
 
-def rollout_metrics(records: Sequence[RolloutRecord], prefix: str = "rollouts") -> dict[str, float]:
-    """Counts of all rollouts, means and extremes of the graded ones; nothing when there are none."""
+def rollout_metrics(
+    records: Sequence[RolloutRecord], prefix: str = "rollouts", groups: Sequence[int] | None = None
+) -> dict[str, float]:
+    """Counts of all rollouts, means and extremes of the graded ones; nothing when there are none. `groups`: how many of
+    each group of the step were graded; None where rollouts are in no group, as in a validation."""
     if not records:
         return {}
     graded = [record for record in records if record.outcome.is_graded]
@@ -29,8 +32,9 @@ def rollout_metrics(records: Sequence[RolloutRecord], prefix: str = "rollouts") 
         **counts,
         "sum/rollouts": len(records),
         "sum/lost_attempts": sum(len(record.lost) for record in records) + len(records) - len(graded),
-        "sum/groups_below_two": groups_below(records, MIN_GROUP_ROLLOUTS),
     }
+    if groups is not None:
+        found["sum/groups_below_two"] = sum(graded < MIN_GROUP_ROLLOUTS for graded in groups)
     if graded:
         found["resolve_rate"] = counts[f"sum/{Outcome.SOLVED}"] / len(graded)
         found |= _spread("reward", [record.reward for record in graded if record.reward is not None])
@@ -39,15 +43,6 @@ def rollout_metrics(records: Sequence[RolloutRecord], prefix: str = "rollouts") 
         found["sampled_tokens/sum"] = sum(record.sampled_tokens for record in graded)
         found |= dict(_seconds(graded))
     return {f"{prefix}/{name}": float(value) for name, value in found.items()}
-
-
-def groups_below(records: Sequence[RolloutRecord], minimum: int) -> int:
-    """Groups with fewer graded rollouts than this, those with none included. A rollout's id is its group's, `_`, and
-    its number."""
-    groups: defaultdict[str, int] = defaultdict(int)
-    for record in records:
-        groups[record.rollout_id.rpartition("_")[0]] += record.outcome.is_graded
-    return sum(graded < minimum for graded in groups.values())
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
@@ -71,9 +66,25 @@ class RecordReader:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._ends = {phase: json_lines.read(records_path(run_dir, phase)).end for phase in Phase}
+        self._groups: defaultdict[tuple[int, str], int] = defaultdict(int)
 
     def take(self, phase: Phase) -> list[RolloutRecord]:
         """What has been written since the last time."""
         found = json_lines.read(records_path(self._run_dir, phase), self._ends[phase])
         self._ends[phase] = found.end
-        return [RolloutRecord.model_validate(row) for row in found.rows]
+        records = [RolloutRecord.model_validate(row) for row in found.rows]
+        if phase is Phase.TRAIN:
+            for record in records:
+                self._groups[record.step, group_name(record.rollout_id)] += record.outcome.is_graded
+        return records
+
+    def end_groups(self, step: int) -> list[int]:
+        """How many rollouts were graded in each training group up to this step, of those taken and not yet told. Groups
+        of later steps, which may have begun, wait for theirs."""
+        ended = [group for group in self._groups if group[0] <= step]
+        return [self._groups.pop(group) for group in ended]
+
+
+def group_name(rollout_id: str) -> str:
+    """A rollout's id is its group's, `_`, and its number."""
+    return rollout_id.rpartition("_")[0]

@@ -53,7 +53,8 @@ class AuditedReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         batch, metrics = super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
         if partition_id == "train":
             batch, metrics[MASKED_GROUPS] = self._without_lone_groups(batch)
-            metrics |= rollout_metrics(self._records.take(Phase.TRAIN))
+            records = self._records.take(Phase.TRAIN)
+            metrics |= rollout_metrics(records, groups=self._records.end_groups(global_steps))
             metrics |= rollout_metrics(self._records.take(Phase.VALIDATION), "rollouts/validation")
             if self._shuffle is not None:
                 self._permute_rewards(batch.keys, self._shuffle)

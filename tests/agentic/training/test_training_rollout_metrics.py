@@ -2,15 +2,15 @@ import pytest
 
 from agentic.rollout.outcomes import Outcome
 from agentic.rollout.records import Phase, PhaseSeconds, RolloutRecord, append_record
-from agentic.training.rollout_metrics import RecordReader, groups_below, rollout_metrics
+from agentic.training.rollout_metrics import RecordReader, rollout_metrics
 
 
-def record(rollout_id, outcome, turns=2, tokens=10, lost=(), agent=1.0, phase=Phase.TRAIN, reward=None):
+def record(rollout_id, outcome, turns=2, tokens=10, lost=(), agent=1.0, phase=Phase.TRAIN, reward=None, step=1):
     graded = outcome is not Outcome.INFRA
     return RolloutRecord(
         rollout_id=rollout_id,
         phase=phase,
-        step=1,
+        step=step,
         task="t",
         split="train",
         outcome=outcome,
@@ -55,9 +55,34 @@ def test_every_outcome_is_counted_and_losses_are_in_no_mean():
     assert found["rollouts/sum/lost_attempts"] == 1 + (2 + 1) + 1 + 1
 
 
-def test_groups_with_fewer_than_two_graded_rollouts_are_counted_those_with_none_too():
-    assert rollout_metrics(GROUPS)["rollouts/sum/groups_below_two"] == 2
-    assert groups_below(GROUPS[:2], 2) == 0
+def test_groups_with_fewer_than_two_graded_rollouts_are_counted_those_with_none_too(tmp_path):
+    reader = RecordReader(tmp_path)
+    for each in GROUPS:
+        append_record(tmp_path, each)
+    records = reader.take(Phase.TRAIN)
+    assert rollout_metrics(records, groups=reader.end_groups(1))["rollouts/sum/groups_below_two"] == 2
+    assert rollout_metrics(records, groups=reader.end_groups(1))["rollouts/sum/groups_below_two"] == 0, "each once"
+
+
+def test_a_group_of_a_later_step_is_counted_with_that_step_and_whole(tmp_path):
+    reader = RecordReader(tmp_path)
+    for each in (*GROUPS[:2], record("d_0", Outcome.SOLVED, step=2), record("e_0", Outcome.INFRA, step=2)):
+        append_record(tmp_path, each)
+    reader.take(Phase.TRAIN)
+    assert reader.end_groups(1) == [2], "d and e have only begun"
+    for each in (record("d_1", Outcome.FAILED, step=2), record("e_1", Outcome.SOLVED, step=2)):
+        append_record(tmp_path, each)
+    reader.take(Phase.TRAIN)
+    assert sorted(reader.end_groups(2)) == [1, 2]
+
+
+def test_a_validation_has_no_groups(tmp_path):
+    reader = RecordReader(tmp_path)
+    append_record(tmp_path, record("v_0", Outcome.SOLVED, phase=Phase.VALIDATION))
+    found = rollout_metrics(reader.take(Phase.VALIDATION), "rollouts/validation")
+    assert found["rollouts/validation/sum/rollouts"] == 1
+    assert "rollouts/validation/sum/groups_below_two" not in found
+    assert reader.end_groups(9) == []
 
 
 def test_where_nothing_is_graded_nothing_is_averaged_and_where_nothing_ran_nothing_is_said():
@@ -74,8 +99,8 @@ def test_verl_adds_up_the_batches_of_a_step_as_the_names_say():
 
     together = MetricsAggregator()
     for part in (GROUPS[:2], GROUPS[2:]):
-        together.add_step_metrics(rollout_metrics(part), sample_count=len(part))
-    found, whole = together.get_aggregated_metrics(), rollout_metrics(GROUPS)
+        together.add_step_metrics(rollout_metrics(part, groups=[1]), sample_count=len(part))
+    found, whole = together.get_aggregated_metrics(), rollout_metrics(GROUPS, groups=[1, 1])
     exact = [name for name in whole if "sum" in name or name.endswith(("/min", "/max"))]
     assert {name: found[name] for name in exact} == {name: whole[name] for name in exact}
 
