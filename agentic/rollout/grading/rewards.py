@@ -5,6 +5,7 @@ when they say the same, and a reward that is no finite number counts as none: wh
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,16 +54,16 @@ class Written:
     json: str | None
 
 
-def read_answer(output: str) -> Written:
-    """From the script's output."""
-    state, _, rest = output.removesuffix("\n").partition("\n")
-    text, _, json = rest.partition("\n")
-    return Written(state == "busy", _said(text, "text"), _said(json, "json"))
+def read_answer(output: str, exit_code: int) -> Written:
+    """From the script's output. Raises RewardFileNotFoundError for what it cannot have said: code under test may have
+    written there too, or have ended the script."""
+    found = _ANSWER.fullmatch(output)
+    if found is None or exit_code != 0:
+        raise RewardFileNotFoundError(f"the tests ended, or disturbed, what reads their reward (exit code {exit_code})")
+    return Written(found["state"] == "busy", found["text"], found["json"])
 
 
-def _said(line: str, name: str) -> str | None:
-    return line.removeprefix(f"{name} ") if line.startswith(f"{name} ") else None
-
+_ANSWER = re.compile(r"(?P<state>busy|quiet)\n(?:none|text (?P<text>[^\n]*))\n(?:none|json (?P<json>.*))\n", re.DOTALL)
 
 Parse = Callable[[], Mapping[str, float]]
 """Reads the file of its name in the trial's folder; raises one of `NO_REWARD`."""

@@ -17,9 +17,10 @@ measured here (`report.py`) is apart from what the tests report.
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import Any, Protocol, override, runtime_checkable
 
 from harbor.models.task.verifier_mode import VerifierEnvironmentMode, resolve_task_verifier_mode
@@ -64,12 +65,12 @@ LEFT_RUNNING = (
 )
 """Why a resolved task earns nothing; the check of a task with its reference solution shows it too."""
 
-FAILED = {RESOLVED_KEY: 0.0}
+FAILED: Mapping[str, float] = MappingProxyType({RESOLVED_KEY: 0.0})
 """What an agent earns that failed in its own way."""
 
 _WITHOUT = "with the agent's changes the tests wrote no reward, and without them they do: {error}"
 
-type Judged = tuple[GradingReport, dict[str, float]]
+type Judged = tuple[GradingReport, Mapping[str, float]]
 """What is known after the tests ran: the report, and the rewards."""
 
 
@@ -270,7 +271,8 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
             self.trial_paths.test_stdout_path.write_text(f"the tests took longer than {limit.seconds:.0f} s\n")
             return report.model_copy(update={"timed_out": True}), FAILED
         self.trial_paths.test_stdout_path.write_text(result.stderr or "")
-        written = read_answer(result.stdout or "")
+        written = read_answer(result.stdout or "", result.return_code)
+        rewards: Mapping[str, float]
         rewards, reason = rewards_of(written, self.trial_paths, self._parse_reward_json, self._parse_reward_text)
         if written.is_busy and not self._policy.may_leave_processes and rewards[RESOLVED_KEY] > 0.0:
             rewards, reason = FAILED, LEFT_RUNNING
@@ -291,9 +293,9 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
         merged = {**self.task.config.verifier.env, **(self.verifier_env or {}), **self.override_env}
         return resolve_env_vars(merged) if merged else None
 
-    def _result(self, report: GradingReport, rewards: dict[str, float]) -> VerifierResult:
+    def _result(self, report: GradingReport, rewards: Mapping[str, float]) -> VerifierResult:
         report.write(self.trial_paths.verifier_dir)
-        return VerifierResult(rewards=rewards)
+        return VerifierResult(rewards=dict(rewards))
 
 
 def _names(paths: Iterable[str]) -> tuple[str, ...]:

@@ -125,6 +125,21 @@ async def test_a_reward_that_is_no_finite_number_only_with_the_changes_is_the_ag
     assert "without them they do" in result.grading.reason
 
 
+FORGED = """\
+[ "$P" ] || { echo 0 > reward.txt; exit; }
+echo 0 > reward.txt
+read -r _ _ _ above _ < /proc/$PPID/stat
+for shell in $PPID $above; do printf 'quiet\\ntext 1\\nnone\\n' > /proc/$shell/fd/1; AFTER; done
+"""
+
+
+@pytest.mark.parametrize("after", ["kill -9 $shell", "true"])
+async def test_an_answer_that_code_under_test_put_before_the_verifiers_own_is_not_believed(graded, after):
+    result = await graded(PLANT, test=FORGED.replace("AFTER", after))
+    assert result.facts.rewards == {"reward": 0.0}
+    assert "without them they do" in result.grading.reason
+
+
 async def test_a_task_whose_tests_never_write_a_finite_reward_is_a_loss(graded):
     result = await graded(FIX, test="echo '{\"x\": 1}' > reward.json")
     assert outcome(result) is Outcome.INFRA
