@@ -148,8 +148,7 @@ func (c *command) end(code int) {
 		last.ExitCode = 124
 	}
 	content, _ := json.Marshal(last)
-	c.log.add(frame(frameEnd, content))
-	c.log.end()
+	c.log.end(frame(frameEnd, content))
 	time.AfterFunc(keptAfter, c.forget)
 }
 

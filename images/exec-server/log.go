@@ -15,8 +15,8 @@ const (
 	frameAlive = 4 // not part of the log
 	frameFed   = 5 // all of standard input has arrived
 
-	keptBytes   = 8 << 20   // of a log, for a client that comes again: more than a connection can lose
-	unsentBytes = 512 << 10 // that wait for the client before the command is held back
+	keptBytes  = 4 << 20   // of a log that its client has not acknowledged; above it the command is held back
+	pieceBytes = 256 << 10 // of a log that are sent at once
 )
 
 // frame is one byte of kind, four of length, and the content.
@@ -27,13 +27,13 @@ func frame(kind byte, content []byte) []byte {
 	return append(head, content...)
 }
 
-// journal is a command's frames in order; the oldest are forgotten, never one that has not been sent.
+// journal is a command's frames in order. Only what the client has acknowledged is forgotten: what was sent may still
+// be lost in the buffers of a connection, however many there are on the way.
 type journal struct {
 	mutex   sync.Mutex
 	changed *sync.Cond
 	data    []byte
-	first   int64 // place of data[0] in the whole
-	sent    int64
+	first   int64 // place of data[0] in the whole: all before it is acknowledged
 	ended   bool
 	dropped bool // nobody will read any more
 }
@@ -48,26 +48,41 @@ func newJournal() *journal {
 func (j *journal) add(frame []byte) {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
-	for !j.dropped && j.first+int64(len(j.data))-j.sent > unsentBytes {
+	for !j.dropped && len(j.data)+len(frame) > keptBytes {
 		j.changed.Wait()
 	}
 	if j.dropped {
 		return
 	}
 	j.data = append(j.data, frame...)
-	if len(j.data) > 2*keptBytes {
-		excess := min(len(j.data)-keptBytes, int(j.sent-j.first))
-		j.data = append(j.data[:0:0], j.data[excess:]...)
-		j.first += int64(excess)
-	}
 	j.changed.Broadcast()
 }
 
-func (j *journal) end() {
+// end appends the last frame, which waits for nobody.
+func (j *journal) end(frame []byte) {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
+	if !j.dropped {
+		j.data = append(j.data, frame...)
+	}
 	j.ended = true
 	j.changed.Broadcast()
+}
+
+// acknowledge forgets what lies before a place, and says whether there is such a place. May be repeated, in any order.
+func (j *journal) acknowledge(place int64) bool {
+	j.mutex.Lock()
+	defer j.mutex.Unlock()
+	if j.dropped || place <= j.first {
+		return true
+	}
+	if place > j.first+int64(len(j.data)) {
+		return false
+	}
+	j.data = append(j.data[:0], j.data[place-j.first:]...)
+	j.first = place
+	j.changed.Broadcast()
+	return true
 }
 
 func (j *journal) drop() {
@@ -96,11 +111,13 @@ func (j *journal) next(place int64, patience time.Duration, isOver func() bool) 
 	deadline := time.Now().Add(patience)
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
-	j.sent = max(j.sent, place)
-	j.changed.Broadcast()
 	for {
+		if place < j.first {
+			return nil, true // a client that acknowledged more by another connection has left this one
+		}
 		if end := j.first + int64(len(j.data)); place < end && !j.dropped {
-			return append([]byte(nil), j.data[place-j.first:]...), j.ended
+			rest := j.data[place-j.first:]
+			return append([]byte(nil), rest[:min(len(rest), pieceBytes)]...), false
 		}
 		if j.ended || j.dropped || isOver() || !time.Now().Before(deadline) {
 			return nil, j.ended || j.dropped

@@ -11,8 +11,8 @@
 //   - without the key nobody learns or does anything; the first key stays;
 //   - a command ends when its own process does; what it leaves in the background lives on, its outputs drained;
 //   - a command out of time, cancelled, or left alone by its client for a minute is killed with all that it started;
-//   - output waits for the client, in bounded memory, and a client that lost its connection gets the rest by asking
-//     again from where it was.
+//   - output is kept until the client says that it has it, in bounded memory: above that the command is held back; so a
+//     client that lost its connection gets the rest by asking again from where it was, whatever got lost on the way.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 const (
 	keySocket  = "@agentic-exec-server-key" // abstract: no file that a task could remove
 	keyBytes   = 128
-	sendBuffer = 256 << 10 // of a connection; what is lost with it has to fit what a command keeps
+	sendBuffer = 256 << 10 // of a connection; what is lost with it is sent again
 )
 
 func main() {

@@ -74,6 +74,7 @@ func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /commands/{id}", s.start)
 	mux.HandleFunc("GET /commands/{id}", s.resume)
+	mux.HandleFunc("POST /commands/{id}/seen", s.seen)
 	mux.HandleFunc("DELETE /commands/{id}", s.kill)
 	mux.HandleFunc("DELETE /commands", s.endAll)
 	mux.HandleFunc("GET /", func(writer http.ResponseWriter, _ *http.Request) { writer.WriteHeader(http.StatusNoContent) })
@@ -140,6 +141,20 @@ func (s *server) find(writer http.ResponseWriter, request *http.Request) *comman
 	return command
 }
 
+// seen is a client's place in a command's output: what lies before it need not be kept.
+func (s *server) seen(writer http.ResponseWriter, request *http.Request) {
+	command := s.find(writer, request)
+	if command == nil {
+		return
+	}
+	place, err := strconv.ParseInt(request.URL.Query().Get("place"), 10, 64)
+	if err != nil || !command.log.acknowledge(place) {
+		http.Error(writer, "there is no such place", http.StatusBadRequest)
+		return
+	}
+	writer.WriteHeader(http.StatusNoContent)
+}
+
 // resume sends what a client that lost its connection has not seen.
 func (s *server) resume(writer http.ResponseWriter, request *http.Request) {
 	command := s.find(writer, request)
@@ -151,6 +166,7 @@ func (s *server) resume(writer http.ResponseWriter, request *http.Request) {
 		http.Error(writer, "what comes from there is no longer kept", http.StatusGone)
 		return
 	}
+	command.log.acknowledge(from)
 	s.stream(writer, request, command, from)
 }
 

@@ -3,6 +3,8 @@
 The server is `images/exec-server`, process 1 of a sandbox whose image has it. It serves nobody until it has a key; we
 make one for each sandbox and hand it in once through the API server, which knows who we are. Over WebSocket exec this
 adds what a server of our own can give: a command goes on when its connection breaks, and we take it up where it was.
+The server forgets no output but what we say that we have, and holds a command back that is too far ahead of that; so
+nothing is lost in the buffers of a connection that breaks, however large they are.
 Connections are plain HTTP within the cluster's network; whoever can read that network can read commands, so it is for
 clusters whose network is trusted or encrypted.
 """
@@ -34,7 +36,11 @@ SILENCE_SECONDS = 45.0
 RECONNECT_SECONDS = 20.0
 """How long a sandbox may be out of reach; its server waits three times as long before it ends a command."""
 RECEIVE_BYTES = 256 * 1024
-"""Small enough that the server still keeps all that a broken connection lost."""
+"""Of a connection: so little is sent again when it breaks."""
+ACKNOWLEDGE_BYTES = 1024 * 1024
+"""Taken since the server was told last: tell it again. A quarter of what it keeps, so that it is seldom held back."""
+ACKNOWLEDGE_SECONDS = 5.0
+"""For one such request; then the next."""
 ONE_PIECE_BYTES = 64 * 1024
 LATE_SECONDS = 30.0
 """The server ends a command that is out of time; this much later it has not, and is lost."""
@@ -104,6 +110,9 @@ class Following:
     stderr: Capture
     place: int = 0
     """In the server's journal."""
+    acknowledged: int = 0
+    """The place that the server knows of."""
+    acknowledging: asyncio.Task[None] | None = None
     has_started: bool = False
     has_sent_input: bool = False
     """Whether the command can do without us."""
@@ -140,6 +149,16 @@ class Following:
             self.has_sent_input = True
         elif kind == END:
             self.ending = json.loads(content)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the server should hear how far we are."""
+        return self.place - self.acknowledged >= ACKNOWLEDGE_BYTES
+
+    async def close(self) -> None:
+        if self.acknowledging is not None:
+            self.acknowledging.cancel()
+            await asyncio.gather(self.acknowledging, return_exceptions=True)
 
     def result(self) -> ExecResult:
         ending = self.ending or {}
@@ -182,6 +201,8 @@ class ServerExec:
         except BaseException:
             await asyncio.shield(self._kill(following))
             raise
+        finally:
+            await following.close()
         return following.result()
 
     async def _follow(self, following: Following) -> None:
@@ -232,6 +253,22 @@ class ServerExec:
             if not data:
                 raise ConnectionResetError("the stream ended before the command")
             await following.take(data)
+            if following.is_due and (following.acknowledging is None or following.acknowledging.done()):
+                following.acknowledging = asyncio.create_task(self._acknowledge(following))
+
+    async def _acknowledge(self, following: Following) -> None:
+        """Until the server knows well enough how far we are. Beside the reading, which says when it is out of reach."""
+        timeout = aiohttp.ClientTimeout(total=ACKNOWLEDGE_SECONDS)
+        while following.is_due:
+            place = following.place
+            url = f"{self._address}/commands/{following.id}/seen?place={place}"
+            try:
+                async with self._servers.session.post(url, headers=self._headers, timeout=timeout) as response:
+                    await response.read()
+            except BROKEN:
+                await asyncio.sleep(0.2)
+            else:
+                following.acknowledged = place
 
     async def _kill(self, following: Following) -> None:
         with contextlib.suppress(*BROKEN):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -12,14 +13,17 @@ from pathlib import Path
 import aiohttp
 import pytest
 import pytest_asyncio
-from exec_server_rig import ExecServerRig
+from exec_server_rig import ExecServerRig, KeyWords
 
 from agentic.sandbox.errors import SandboxLostError, SandboxStartError
 from agentic.sandbox.kube.execution import ExecRequest
+from agentic.sandbox.kube.manifests import PROGRAM
 from agentic.sandbox.kube.transfers import Transfers
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="process 1 of a sandbox needs bubblewrap")
 
+KEPT_BYTES = 4 << 20
+"""That a server keeps of a command's output, unacknowledged."""
 LARGE_BYTES = 100 * 1000 * 1000
 
 
@@ -38,6 +42,9 @@ class Cable:
     is_cut: bool = False
     cut_after_bytes: int | None = None
     cuts: int = 0
+    swallowed: list[int] = field(default_factory=list)
+    buffer_bytes: int = 0
+    """So much of what the server sends next stays on the way, until nothing has come for a moment; then it is lost."""
     _ends: list[asyncio.StreamWriter] = field(default_factory=list)
     _server: asyncio.Server | None = None
 
@@ -56,8 +63,21 @@ class Cable:
         with contextlib.suppress(ConnectionError):
             await asyncio.gather(self._copy(reader, back), self._copy(there, writer, counts=True))
 
+    async def _swallow(self, source: asyncio.StreamReader) -> int:
+        swallowed = 0
+        with contextlib.suppress(TimeoutError):
+            while swallowed < self.buffer_bytes:
+                async with asyncio.timeout(0.5):
+                    swallowed += len(await source.read(65536)) or self.buffer_bytes
+        return swallowed
+
     async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, counts: bool = False) -> None:
         seen = 0
+        if counts and self.buffer_bytes:
+            self.swallowed.append(await self._swallow(source))
+            self.buffer_bytes = 0
+            self.cut()
+            return
         while data := await source.read(65536):
             target.write(data)
             await target.drain()
@@ -121,6 +141,49 @@ async def test_a_stream_cut_many_times_is_still_exact(rig: ExecServerRig, tmp_pa
     channel.move(f"http://127.0.0.1:{rig.port}")
     assert (await channel.run(ask("sha256sum < /app/file"))).text.split()[0] == digest
     transfers.close()
+
+
+async def test_what_is_lost_in_the_buffers_of_a_connection_is_sent_again_however_much(
+    rig: ExecServerRig, tmp_path: Path
+) -> None:
+    channel, transfers = await rig.connect(), Transfers()
+    await channel.run(ask("head -c 60000000 /dev/urandom > /app/file"))
+    async with Cable(rig.port, buffer_bytes=50_000_000) as cable:
+        channel.move(f"http://127.0.0.1:{cable.port}")
+        await transfers.download(channel, "/app/file", tmp_path / "back", limit_bytes=1 << 30)
+    (swallowed,) = cable.swallowed
+    assert 3_000_000 < swallowed < 4_300_000, "the command waited for us to have it"
+    channel.move(f"http://127.0.0.1:{rig.port}")
+    digest = hashlib.sha256((tmp_path / "back").read_bytes()).hexdigest()
+    assert (await channel.run(ask("sha256sum < /app/file"))).text.split()[0] == digest
+    transfers.close()
+
+
+async def read_until_silent(content: aiohttp.StreamReader) -> int:
+    seen = 0
+    with contextlib.suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(0.5):
+                seen += len(await content.readany())
+    return seen
+
+
+async def test_a_command_waits_for_its_client_to_say_that_it_has_the_output(rig: ExecServerRig) -> None:
+    key = "k" * 64
+    await KeyWords(rig.socket).run(ExecRequest([PROGRAM, "key"], 30.0, stdin=key.encode()))
+    address, headers = f"http://127.0.0.1:{rig.port}/commands/one", {"Authorization": f"Bearer {key}"}
+    spec = json.dumps({"mark": "one", "words": ["head", "-c", "9000000", "/dev/zero"]}).encode() + b"\n"
+    async with aiohttp.ClientSession(headers=headers) as client, client.post(address, data=spec) as stream:
+        first = await read_until_silent(stream.content)
+        assert KEPT_BYTES - 100_000 < first <= KEPT_BYTES
+        for place in ("", "-", str(first + 1)):
+            assert (await client.post(f"{address}/seen?place={place}")).status == 400
+        for place in (first - 1000, 0, first - 1000):
+            assert (await client.post(f"{address}/seen?place={place}")).status == 204
+        second = await read_until_silent(stream.content)
+        assert KEPT_BYTES - 100_000 < second + 1000 <= KEPT_BYTES
+        assert (await client.get(f"{address}?from={first - 1001}")).status == 410
+        assert (await client.post(f"{address.replace('one', 'none')}/seen?place=0")).status == 404
 
 
 async def test_input_that_was_cut_is_a_loss_and_never_a_short_input(rig: ExecServerRig) -> None:
