@@ -20,6 +20,18 @@ async def to_its_end[T](call: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+async def together[A, B](one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B]) -> tuple[A, B]:
+    """Both at once. When one raises, so do we, after the other was cancelled and has ended: none outlives us."""
+    tasks = asyncio.ensure_future(one), asyncio.ensure_future(other)
+    try:
+        first, second = await asyncio.gather(*tasks)
+        return first, second
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
 async def each(calls: Iterable[tuple[str, Awaitable[object]]]) -> None:
     """Do all of it at once, whatever one of them raises, which is told with these words."""
     named = list(calls)

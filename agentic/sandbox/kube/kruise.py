@@ -24,7 +24,7 @@ from agentic.sandbox.kube.claims import (
     judge_kruise_claim,
     only_claimed,
 )
-from agentic.sandbox.kube.ending import to_its_end
+from agentic.sandbox.kube.ending import to_its_end, together
 from agentic.sandbox.kube.leases import Lease, rfc3339, take_lease
 from agentic.sandbox.kube.manifests import (
     ROLE_SANDBOX,
@@ -120,7 +120,7 @@ class KruiseSource:
             now = time.time()
             sandbox = await self._claimed(order, pool, now)
             adopting = to_its_end(self._adopt(order, sandbox))
-            _, pod = await asyncio.gather(adopting, self._await_pod(order, sandbox, pool.key.image))
+            _, pod = await together(adopting, self._await_pod(order, sandbox, pool.key.image))
             is_taken = True
             return Taken(name_of(pod), take_lease(self._settings.lease_seconds, now))
         finally:
