@@ -1,7 +1,7 @@
 """Changes for people, and how large they are: a unified diff with git's headers. Pure.
 
 What is compared comes from the agent, so that no content may cost much: equal beginnings and ends are cut off first,
-and what is left is compared by lines only when it is short.
+and what is left is compared by lines only when it is short, and as long as all comparisons together are few.
 """
 
 import difflib
@@ -18,6 +18,10 @@ PATCH_BYTES = 1024 * 1024
 
 COMPARED_LINES = 2000
 """The longest part, old and new together, that is compared line by line; a longer one counts as replaced whole."""
+
+COMPARED_PAIRS = 2_000_000
+"""Pairs of an old and a new line that are compared in all; later parts count as replaced whole. At the worst this takes
+about a second."""
 
 CONTEXT_LINES = 3
 _HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@$")
@@ -43,10 +47,11 @@ def make_patch(changes: Sequence[Change]) -> Patch:
     folder, a link, or a change of permissions alone counts as one added line."""
     pieces: list[str] = []
     added = removed = size = 0
+    budget = _Budget()
     for change in changes:
         if change.new is None and change.old is not None and change.old.kind is Kind.FOLDER:
             continue  # What was in it says so.
-        body, plus, minus = _body(change)
+        body, plus, minus = _body(change, budget)
         added, removed = added + max(plus, int(not minus)), removed + minus
         text = _head(change) + body
         size += len(text)
@@ -78,12 +83,26 @@ def _mode(node: Node) -> str:
     return _PREFIXES[node.kind] + ("000" if node.kind is Kind.LINK else f"{node.mode:03o}")
 
 
-def _body(change: Change) -> tuple[str, int, int]:
+class _Budget:
+    """What comparisons may still cost."""
+
+    def __init__(self) -> None:
+        self._pairs = COMPARED_PAIRS
+
+    def allows(self, removed: int, added: int) -> bool:
+        """Whether so many lines may be compared with each other; then it is spent."""
+        if removed + added > COMPARED_LINES or removed * added > self._pairs:
+            return False
+        self._pairs -= removed * added
+        return True
+
+
+def _body(change: Change, budget: _Budget) -> tuple[str, int, int]:
     """The hunks, and the lines that they add and remove."""
     old, new = _text(change.old), _text(change.new)
     if old == new:
         return "", 0, 0
-    hunks, added, removed = _hunks(_lines(old), _lines(new))
+    hunks, added, removed = _hunks(_lines(old), _lines(new), budget)
     if "\0" in old or "\0" in new:
         return f"Binary files a/{_name(change)} and b/{_name(change)} differ\n", added, removed
     before = "/dev/null" if change.old is None else f"a/{_name(change)}"
@@ -91,11 +110,11 @@ def _body(change: Change) -> tuple[str, int, int]:
     return f"--- {before}\n+++ {after}\n{hunks}", added, removed
 
 
-def _hunks(old: list[str], new: list[str]) -> tuple[str, int, int]:
+def _hunks(old: list[str], new: list[str], budget: _Budget) -> tuple[str, int, int]:
     head = _equal(old, new)
     tail = min(_equal(old[::-1], new[::-1]), min(len(old), len(new)) - head)
     removed, added = len(old) - head - tail, len(new) - head - tail
-    if removed + added > COMPARED_LINES:
+    if not budget.allows(removed, added):
         return f"@@ {removed} lines from line {head + 1} on are replaced by {added} @@\n", added, removed
     start, kept = max(0, head - CONTEXT_LINES), max(0, tail - CONTEXT_LINES)
     diff = list(difflib.unified_diff(old[start : len(old) - kept], new[start : len(new) - kept], n=CONTEXT_LINES))[2:]

@@ -5,6 +5,7 @@ import contextlib
 import io
 import shutil
 import subprocess
+import time
 
 import iniconfig
 import pytest
@@ -81,6 +82,16 @@ def test_every_line_counts_whatever_a_files_bytes_are(byte):
     old = b"# coding: latin-1 " + byte + b"\n" + b"".join(b"x%d = 1\n" % n for n in range(500))
     change = Change("calc.py", Node(Kind.FILE, 0o644, old), Node(Kind.FILE, 0o644, old.replace(b" = 1", b" = 2")))
     assert make_patch([change]).changed_lines == 1000
+
+
+def test_a_patch_of_many_files_that_are_hard_to_compare_costs_little_and_counts():
+    old = "".join(f"{n % 3}\n" for n in range(190))
+    new = "".join(f"{n % 2}\n" for n in range(190))
+    paths = [f"{n}.py" for n in range(5000)]
+    began = time.process_time()
+    patch = make_patch(compare(listing(dict.fromkeys(paths, old)), listing(dict.fromkeys(paths, new)))[0])
+    assert time.process_time() - began < 10
+    assert (patch.changed_lines > 5000 * 100, len(patch.text) < 1.1 * 1024 * 1024) == (True, True)
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
