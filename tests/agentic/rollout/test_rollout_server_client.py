@@ -135,9 +135,10 @@ async def test_a_task_that_cannot_be_read_loses_its_trial(tmp_path, trial_for, c
 async def slow_link(url, bytes_a_second):
     """The URL of a way to a server that passes so much on, in either direction."""
     host, _, port = url.removeprefix("http://").rpartition(":")
-    ends = []
+    ends, writers = [], []
 
     async def copy(reader, writer):
+        writers.append(writer)
         with contextlib.suppress(OSError):
             while data := await reader.read(bytes_a_second // 20):
                 await asyncio.sleep(len(data) / bytes_a_second)
@@ -158,6 +159,9 @@ async def slow_link(url, bytes_a_second):
         for end in ends:
             end.cancel()
         await asyncio.gather(*ends, return_exceptions=True)
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
 async def test_a_slow_link_brings_a_large_task_and_a_large_folder_in_the_time_that_they_take(
