@@ -144,7 +144,7 @@ class CallReader:
 
     def feed(self, text: str) -> list[CallPiece]:
         """The call once it is one, and text of the arguments that may be given out now."""
-        if self.place is Place.BROKEN:
+        if self.place in (Place.BROKEN, Place.CLOSED):
             return []
         self._rest += text
         while self._step():

@@ -36,6 +36,8 @@ class HarmonyReader:
     def __init__(self, has_tools: bool) -> None:
         self._has_tools = has_tools
         self._rest = ""
+        self._read: list[str] = []
+        """Of a header, or before arguments: what was looked at, and is not looked at again with each piece."""
         self._name = ""
         self._count = 0
         self._has_messages = False
@@ -49,8 +51,8 @@ class HarmonyReader:
     def finish(self) -> list[ReplyDelta]:
         """The rest; a reply without any message is text."""
         out = self._run("", is_end=True)
-        if not self._has_messages and self._rest:
-            out.append(TextDelta(self._rest))
+        if not self._has_messages and (self._read or self._rest):
+            out.append(TextDelta(self._taken() + self._rest))
         return merged(out)
 
     def _run(self, text: str, is_end: bool) -> list[ReplyDelta]:
@@ -63,10 +65,11 @@ class HarmonyReader:
     # Each step takes from `_rest` what it can and says whether another part goes on with what is left.
 
     def _read_header(self, _is_end: bool) -> bool:
-        header, found, rest = split_at(self._rest, (MESSAGE,), is_end=False)
+        before, found, self._rest = split_at(self._rest, (MESSAGE,), is_end=False)
+        self._set_apart(before)
         if found is None:
             return False
-        self._rest, self._has_messages = rest, True
+        header, self._has_messages = self._taken(), True
         called = _RECIPIENT.search(header)
         if called is not None and self._has_tools:
             self._name = called[1]
@@ -76,11 +79,14 @@ class HarmonyReader:
 
     def _begin_arguments(self, is_end: bool) -> bool:
         begun = self._rest.lstrip()
+        self._set_apart(self._rest[: len(self._rest) - len(begun)])
+        self._rest = begun
         if not begun and not is_end:
             return False
+        space = self._taken()
         if not begun.startswith("{"):
+            self._rest = space + begun
             return self._go(Part.TEXT)
-        self._rest = begun
         self._out.append(CallStart(self._count, self._name))
         self._count += 1
         return self._go(Part.ARGUMENTS)
@@ -102,6 +108,15 @@ class HarmonyReader:
     def _seek_header(self, _is_end: bool) -> bool:
         _, found, self._rest = split_at(self._rest, (START,), is_end=False)
         return found is not None and self._go(Part.HEADER)
+
+    def _set_apart(self, text: str) -> None:
+        if text:
+            self._read.append(text)
+
+    def _taken(self) -> str:
+        text = "".join(self._read)
+        self._read.clear()
+        return text
 
     def _go(self, part: Part) -> bool:
         self._part = part

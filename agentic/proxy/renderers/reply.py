@@ -32,6 +32,7 @@ class Part(Enum):
     TEXT = auto()
     CALL = auto()
     BETWEEN_CALLS = auto()
+    AFTER_CALLS = auto()
 
 
 class ReplyReader:
@@ -43,8 +44,11 @@ class ReplyReader:
         self._tools = tools or ()
         self._has_tools = bool(tools)
         self._rest = ""
+        self._lead: list[str] = []
+        """White space before anything else."""
         self._held: list[str] = []
-        self._space = ""
+        self._space: list[str] = []
+        """White space that may end the thinking."""
         self._has_thought = False
         self._reader: BlockReader = CallReader(())
         self._is_started = False
@@ -71,23 +75,22 @@ class ReplyReader:
 
     def _begin(self, is_end: bool) -> bool:
         text = self._rest.lstrip()
+        self._lead.append(self._rest[: len(self._rest) - len(text)])
+        self._rest = text
         if self._form.thinking != "never" and self._may_become(text, THINK_START, is_end):
             return False
         if self._form.thinking != "never" and text.startswith(THINK_START):
             self._rest = text.removeprefix(THINK_START)
             return self._go(Part.THINKING)
+        may_be_call = self._has_tools and self._calls.closing is None and self._form.thinking != "opened"
+        if may_be_call and self._may_become(text, self._calls.opening, is_end):
+            return False
+        self._rest = "".join(self._lead) + text
         if self._form.thinking == "opened":
             return self._go(Part.THINKING)
-        if self._has_tools and self._calls.closing is None:
-            return self._begin_bare_call(text, is_end)
-        return self._go(Part.TEXT)
-
-    def _begin_bare_call(self, text: str, is_end: bool) -> bool:
-        if self._may_become(text, self._calls.opening, is_end):
-            return False
-        if text.startswith((self._calls.opening, "{")):
+        if may_be_call and text.startswith((self._calls.opening, "{")):
             return self._open_call()
-        self._has_tools = False
+        self._has_tools = self._has_tools and not may_be_call
         return self._go(Part.TEXT)
 
     def _think(self, is_end: bool) -> bool:
@@ -97,7 +100,7 @@ class ReplyReader:
         if marker is None or marker == THINK_START:
             return marker is not None
         if marker == THINK_END:
-            self._space = ""
+            self._space.clear()
             return self._go(Part.AFTER_THINKING)
         self._held = [marker]
         return self._go(Part.DRAFT)
@@ -110,10 +113,11 @@ class ReplyReader:
         draft = "".join(self._held)
         self._held = []
         if marker is None:
-            self._rest, self._space = draft, ""
+            self._rest = draft
+            self._space.clear()
             return self._go(Part.TEXT)
         self._add_thinking(draft.replace(THINK_START, ""))
-        self._space = ""
+        self._space.clear()
         return self._go(Part.AFTER_THINKING)
 
     def _skip_line_breaks(self, _is_end: bool) -> bool:
@@ -130,7 +134,13 @@ class ReplyReader:
             _, marker = self._split(self._call_markers(), is_end)
             return marker is not None and self._open_call(marker)
         self._rest = self._rest.lstrip("; \n\t\r")
-        return self._rest.startswith("{") and self._open_call()
+        if self._rest.startswith("{"):
+            return self._open_call()
+        return bool(self._rest) and self._go(Part.AFTER_CALLS)
+
+    def _drop(self, _is_end: bool) -> bool:
+        self._rest = ""
+        return False
 
     def _open_call(self, marker: str = "") -> bool:
         self._reader = _block_reader(self._calls, self._tools)
@@ -205,11 +215,11 @@ class ReplyReader:
             text = text.lstrip()
         shown = text.rstrip()
         if not shown:
-            self._space += text
+            self._space.append(text)
             return
         self._has_thought = True
-        self._out.append(ReasoningDelta(self._space + shown))
-        self._space = text[len(shown) :]
+        self._out.append(ReasoningDelta("".join(self._space) + shown))
+        self._space = [text[len(shown) :]]
 
 
 STEPS: Mapping[Part, Callable[[ReplyReader, bool], bool]] = {
@@ -220,6 +230,7 @@ STEPS: Mapping[Part, Callable[[ReplyReader, bool], bool]] = {
     Part.TEXT: ReplyReader._say,
     Part.CALL: ReplyReader._call,
     Part.BETWEEN_CALLS: ReplyReader._seek_call,
+    Part.AFTER_CALLS: ReplyReader._drop,
 }
 """What reads each part. Of the class: a reader that held its own methods would be garbage that only the collector
 finds, and each call leaves two."""

@@ -137,6 +137,10 @@ class TaggedReader:
         self._say(self._value.ending())
         return self._go(Place.BEFORE_KEY)
 
+    def _drop(self) -> bool:
+        self._rest = ""
+        return False
+
     def _begin_call(self) -> None:
         if self._begun:
             return
@@ -163,6 +167,7 @@ class TaggedReader:
         self._rest, name = rest, written.strip()
         if found is None or not name or len(written) > LONGEST_NAME:
             self._place = Place.BROKEN
+            self._drop()
             return None
         return name
 
@@ -178,7 +183,7 @@ STEPS: Mapping[Place, Callable[[TaggedReader], bool]] = {
     Place.KEY: TaggedReader._take_key,
     Place.BEFORE_VALUE: TaggedReader._seek_value,
     Place.VALUE: TaggedReader._take_value,
-    Place.BROKEN: lambda _: False,
+    Place.BROKEN: TaggedReader._drop,
 }
 """What reads each place. Of the class: a reader that held its own methods would be garbage for the collector."""
 
@@ -236,9 +241,9 @@ def _as_json(text: str) -> str:
     """The value that is written, or else the text itself."""
     try:
         value = json.loads(text, parse_constant=_refuse)
+        return whole_text(json.dumps(value, ensure_ascii=False, allow_nan=False))  # 1e999 is read as infinite
     except (ValueError, RecursionError):
-        value = text
-    return whole_text(json.dumps(value, ensure_ascii=False))
+        return whole_text(json.dumps(text, ensure_ascii=False))
 
 
 def _refuse(constant: str) -> float:
