@@ -7,8 +7,9 @@ what is looked for are not all problems of a body: refusing it costs no more tha
 """
 
 import json
+import math
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import orjson
 from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
@@ -69,7 +70,7 @@ def write_json(value: object) -> str:
 def read_arguments(text: str) -> Any:
     """What JSON text of a tool call says, or None if it is not JSON."""
     try:
-        return _whole_characters(json.loads(text, parse_constant=_refuse_constant))
+        return _whole_characters(_read_strictly(text))
     except (ValueError, RecursionError):
         return None
 
@@ -93,7 +94,7 @@ def _read_cut_characters(body: bytes, problem: str) -> Any:
     if "surrogate in string" not in problem:
         raise refusal
     try:
-        return _whole_characters(json.loads(body, parse_constant=_refuse_constant))
+        return _whole_characters(_read_strictly(body))
     except (ValueError, RecursionError) as error:
         raise refusal from error
 
@@ -108,7 +109,17 @@ def _whole_characters(value: Any) -> Any:
     return value
 
 
-def _refuse_constant(name: str) -> Any:
+def _read_strictly(text: str | bytes) -> Any:
+    return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    """A number that JSON can say again."""
+    value = float(text)
+    return value if math.isfinite(value) else _refuse_constant(text)
+
+
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 

@@ -251,6 +251,12 @@ def test_what_is_no_call_stays_text(family: str, broken: str) -> None:
         ("qwen3.5", "<tool_call><function=run><parameter=count>\n3\n</parameter>", '{"count": 3'),
         ("qwen3.5", "<tool_call><function=run><parameter=count>x</parameter></tool_call>", '{"count": "x"}'),
         ("qwen3.5", "<tool_call><function=run><parameter=other>NaN</parameter></tool_call>", '{"other": "NaN"}'),
+        ("qwen3.5", "<tool_call><function=run><parameter=other>1e999</parameter></tool_call>", '{"other": "1e999"}'),
+        (
+            "qwen3.5",
+            "<tool_call><function=run><parameter=other>[-1e999]</parameter></tool_call>",
+            '{"other": "[-1e999]"}',
+        ),
         ("qwen3.5", "<tool_call><function=run><parameter=cmd>a</parameter><parameter=cmd>b</parameter></tool_call>",
          '{"cmd": "a"}'),
         ("qwen3.5", "<tool_call><function=run></tool_call>", "{}"),

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentic.proxy.conversation import Message, ToolCall, conversation_keys
+from agentic.proxy.dialects.wire import read_arguments, read_object
+from agentic.proxy.errors import InvalidRequest
 
 
 def key_of(arguments: str) -> str:
@@ -46,3 +48,13 @@ def test_spacing_and_order_do_not_count(value: dict[str, float]) -> None:
 @pytest.mark.parametrize("text", ["[" * 20000, '{"a":' * 20000, "9" * 5000, "{", ""])
 def test_text_that_is_no_object_counts_as_it_is(text: str) -> None:
     assert key_of(text) == key_of(text) != key_of(text + " ")
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity"])
+@pytest.mark.parametrize("text", ["", "cut \\ud83d"])
+def test_numbers_that_json_cannot_say_again_are_refused_in_bodies_and_no_arguments(number: str, text: str) -> None:
+    written = f'{{"a": "{text}", "b": [{number}]}}'
+    assert read_arguments(written) is None
+    with pytest.raises(InvalidRequest, match="not valid JSON"):
+        read_object(written.encode())
+    assert read_arguments(written.replace(number, "1e99")) == {"a": text[:4] + "\ufffd" * bool(text), "b": [1e99]}
