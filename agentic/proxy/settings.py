@@ -56,7 +56,9 @@ class ProxySettings(BaseModel):
     own_port: int | None = Field(None, ge=0, le=65535)
     """With several processes: a port of the first one's own, and the next numbers for the others; agents are told the
     port of the process that owns their session, so that their calls need not be passed on. 0 picks free ones; None:
-    agents are told `port`, at which every session is reached either way."""
+    agents are told `port`, at which every session is reached either way. A process that is being restarted keeps its
+    port: what connects there meanwhile waits until it listens again, not only for `owner_wait_seconds`. One process
+    alone has no use for it, and leaves it."""
     tracing: bool = False
     """Make an OpenTelemetry span of each call; needs `opentelemetry-api`, and an SDK to see them. The W3C trace headers
     of agents' requests are passed on to the engine either way."""

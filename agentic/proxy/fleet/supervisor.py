@@ -32,6 +32,7 @@ from .ownership import redistribute
 
 logger = logging.getLogger(__name__)
 
+LAST_PORT = 65535
 START_SECONDS = 60.0
 """How long a worker may take to recover its sessions and listen."""
 STOP_SECONDS = 8.0
@@ -55,6 +56,11 @@ class ProxyFleet:
     ) -> None:
         if processes < 1:
             raise ProxyError(f"processes is {processes}: use at least 1")
+        if (settings.own_port or 0) + processes - 1 > LAST_PORT:
+            first = LAST_PORT - processes + 1
+            raise ProxyError(
+                f"own_port is {settings.own_port}, too high for {processes} processes: use {first} at most"
+            )
         self._settings = settings
         self._make_engine = make_engine
         self._make_renderer = make_renderer

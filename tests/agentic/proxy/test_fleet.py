@@ -327,6 +327,13 @@ async def test_a_worker_that_cannot_be_made_fails_the_start_with_its_reason(tiny
     assert fleet.pids == []
 
 
+def test_ports_of_their_own_that_there_are_not_are_refused_at_once(tiny_folder: Path) -> None:
+    parts = (fleet_parts.make_broken_engine, partial(make_renderer, tiny_folder))
+    ProxyFleet(ProxySettings(own_port=65533), *parts, 3)
+    with pytest.raises(ProxyError, match="own_port is 65533, too high for 4 processes: use 65532 at most"):
+        ProxyFleet(ProxySettings(own_port=65533), *parts, 4)
+
+
 async def test_what_a_worker_s_libraries_print_is_neither_its_report_nor_in_its_way(tiny_folder: Path) -> None:
     async with (
         a_fleet(tiny_folder, 1, fleet_parts.make_talkative_engine) as fleet,
