@@ -17,7 +17,8 @@ from .masking import START, Masking
 from .words import make_word_encoder
 
 LITERAL_CHARACTERS, LITERALS = 200, 1024
-"""Template text up to so long is encoded once, so many of them."""
+"""Template text up to so long is encoded once, so many of them; then all are forgotten, since what a conversation
+alone has (a tool call is template text) would stay in place of what all have."""
 SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -92,7 +93,9 @@ class TextTokenizer:
         known = self._literals.get(text)
         if known is None:
             known = _encode(self._backend, text)
-            if len(text) <= LITERAL_CHARACTERS and len(self._literals) < LITERALS:
+            if len(text) <= LITERAL_CHARACTERS:
+                if len(self._literals) >= LITERALS:
+                    self._literals = {}
                 self._literals[text] = known
         return known.copy()
 

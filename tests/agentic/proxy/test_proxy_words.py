@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from agentic.proxy.renderers import words
-from agentic.proxy.renderers.tokens import TextTokenizer
+from agentic.proxy.renderers.tokens import LITERALS, TextTokenizer
 
 QWEN2, LLAMA3 = words.SPLITTERS
 CORPUS = [
@@ -200,3 +200,13 @@ def test_a_tokenizer_that_splits_otherwise_is_left_to_the_library(spoil: Callabl
 def test_the_form_of_the_splitters_is_the_one_that_the_library_writes() -> None:
     state = json.loads(split_tokenizer(QWEN2).__getstate__())
     assert state["pretokenizers"][0]["pattern"] == {"Regex": QWEN2}
+
+
+def test_template_text_that_all_conversations_have_is_known_again_after_much_that_one_has() -> None:
+    tokenizer = TextTokenizer(TOKENIZERS["gpt2"])
+    for number in range(3 * LITERALS):
+        tokenizer.encode_template(f"only once: {number}")
+    expected = library_ids(TOKENIZERS["gpt2"], "<assistant>")
+    assert tokenizer.encode_template("<assistant>") == tokenizer.encode_template("<assistant>") == expected
+    assert "<assistant>" in tokenizer._literals
+    assert len(tokenizer._literals) <= LITERALS
