@@ -134,7 +134,8 @@ class PrefetchSettings(Settings):
 
     images: int = Field(64, ge=0)
     """So many are ahead of those that sandboxes have used, the held-out ones of the first validation before those of
-    training; when some are used, the next follow. 0 pulls none ahead."""
+    training, or after them in a run that goes on; when some are used, the next follow, and when one was not used while
+    as many others were, as well. 0 pulls none ahead."""
     at_once: int = Field(4, ge=1, le=64)
     """Pulled at the same time; then the next."""
     seconds: float = Field(900.0, gt=0)

@@ -90,7 +90,9 @@ class Prefetch:
         self._api, self._settings, self._owner = api, settings, owner
         self._wanted: list[str] = []
         self._known: set[str] = set()
-        self._ahead: set[str] = set()
+        self._used: set[str] = set()
+        self._ahead: dict[str, int] = {}
+        """Images, with how many had been used when each was pulled."""
         self._under_way: list[str] = []
         self._task: asyncio.Task[None] | None = None
         self.told: list[str] = []
@@ -105,9 +107,12 @@ class Prefetch:
         self._go_on()
 
     def use(self, image: str) -> None:
-        """A sandbox needs it now: it is ahead no longer, and another may be."""
+        """A sandbox needs it now: it is ahead no longer, and another may be. Neither is one that was not used while as
+        many others were as may be ahead: whoever was to use it does not come to it, or not soon."""
         self._known.add(image)
-        self._ahead.discard(image)
+        self._used.add(image)
+        used, bound = len(self._used), self._settings.prefetch.images
+        self._ahead = {one: at for one, at in self._ahead.items() if one != image and used - at < bound}
         if image in self._wanted:
             self._wanted.remove(image)
         self._go_on()
@@ -139,7 +144,7 @@ class Prefetch:
     async def _pull_all(self) -> None:
         while images := self._next():
             self._wanted = self._wanted[len(images) :]
-            self._ahead.update(images)
+            self._ahead |= dict.fromkeys(images, len(self._used))
             try:
                 line = await self._pull(images)
             except AgenticError as error:

@@ -9,11 +9,13 @@ import pytest
 from kube_rig import Rig, kube_settings, memory_rig
 
 from agentic.cluster.resources import DAEMON_SETS, PODS, JsonObject, name_of
+from agentic.rollout.agent_loop_config import TRAIN, RolloutJob
 from agentic.rollout.trial import TrialRunner
 from agentic.sandbox.base import ImageReference
 from agentic.sandbox.harbor_environment import SandboxScope
 from agentic.sandbox.images import RegistryImages, images_of
 from agentic.sandbox.kube.prefetch import Pulls, judge_pulls
+from agentic.tasks.manifest import MANIFEST, Manifest
 
 RUNS: JsonObject = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 BACK_OFF: JsonObject = {"waiting": {"reason": "ImagePullBackOff", "message": "manifest unknown"}}
@@ -145,6 +147,24 @@ async def test_so_many_are_ahead_and_the_next_follow_when_some_are_used() -> Non
         assert nodes.asked == [["a:1", "b:1"], ["d:1", "e:1"]]
 
 
+async def test_images_that_nobody_uses_make_room_when_as_many_others_were_used() -> None:
+    async with memory_rig("pod", prefetch={"at_once": 1, "images": 2}) as rig:
+        assert rig.server is not None
+        rig.server.pods.starts_pods = False
+        nodes = Nodes(rig, 1)
+        await expect(rig, nodes, "held-out:1", "held-out:2", "a:1", "b:1", "c:1")
+        prefetch = rig.provider.prefetches[rig.run_id]
+        playing = asyncio.create_task(nodes.play())
+        for _ in range(3):
+            prefetch.use("a:1")
+        await asyncio.sleep(0.1)
+        assert nodes.asked == [["held-out:1"], ["held-out:2"]], "one other was used"
+        prefetch.use("x:1")
+        await prefetch.settle()
+        playing.cancel()
+        assert nodes.asked == [["held-out:1"], ["held-out:2"], ["b:1"], ["c:1"]]
+
+
 async def test_a_sandbox_that_starts_uses_its_image() -> None:
     async with memory_rig("pod", prefetch={"at_once": 1, "images": 1}) as rig:
         assert rig.server is not None
@@ -210,6 +230,26 @@ async def test_a_runner_of_trials_has_the_images_of_its_tasks_pulled_ahead(tmp_p
         playing.cancel()
         assert nodes.asked == [["a:1", "r.io/two:1"]]
         await runner.close()
+
+
+def test_a_run_that_goes_on_comes_to_what_it_trains_on_first(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    manifest = Manifest(
+        name="d",
+        source="folder",
+        recipe_sha256="0",
+        seed=0,
+        counts={},
+        splits={TRAIN: ["a", "b"], "held-out": ["c"]},
+        content_sha256="0",
+    )
+    (data / MANIFEST).write_text(manifest.model_dump_json())
+    places = {"run_dir": run, "data_dir": data, "store_dir": tmp_path, "model_dir": tmp_path}
+    job = RolloutJob(run_id="r", max_prompt_tokens=1, max_response_tokens=1, **places)
+    assert [task.name for task in job.expected_tasks()] == ["c", "a", "b"]
+    (run / "checkpoints" / "global_step_2").mkdir(parents=True)
+    assert [task.name for task in job.expected_tasks()] == ["a", "b", "c"]
 
 
 def test_a_task_is_called_as_harbor_calls_it(tmp_path: Path) -> None:
