@@ -7,12 +7,14 @@ The code under test runs in the tests' own process, so that an exit code proves 
 1. this process reads from the test file's source which tests there are, and only a report that says of each of them,
    and of no other, that it passed, earns the reward. A child runs them and sends the report with a word that only the
    two of them know, through a pipe. A child that exits early, hangs, or dies has sent none;
-2. before it reports, the child looks whether unittest, the built-in functions, the import system and the tests are
-   still what they were before the code under test was imported;
+2. before it reports, the child looks whether unittest, the built-in functions and the import system are still what they
+   were before the code under test was imported, and whether each test class is what the source says: its bases, its
+   members, and the very code that was compiled before that import;
 3. orphans come back to this process, which ends all of its descendants before it writes;
 4. the reward is written last, by rename.
 
-What it cannot stop: code that reads this program's memory from within the child, and forges the report on purpose.
+What it cannot stop: code that reads this program's memory from within the child, and forges the report on purpose; and
+code that changes unittest while a test runs and changes it back before the run is over.
 """
 
 from __future__ import annotations
@@ -42,6 +44,18 @@ SECONDS = 40.0
 MOST_BYTES = 1 << 20
 SUBREAPER, NOT_DUMPABLE = 36, 4
 MODULE = "hidden_tests"
+IMPLICIT = {
+    "_classSetupFailed",
+    "_class_cleanups",
+    "tearDown_exceptions",
+    "__module__",
+    "__qualname__",
+    "__doc__",
+    "__dict__",
+    "__weakref__",
+    "__firstlineno__",
+    "__static_attributes__",
+}
 WATCHED = (unittest.case, unittest.loader, unittest.result, unittest.runner, unittest.suite, unittest, builtins)
 
 
@@ -84,6 +98,38 @@ def look(places: tuple[Any, ...]) -> list[tuple[str, int, int]]:
     return sorted(found)
 
 
+def differences(module: types.ModuleType, code: types.CodeType, classes: set[str]) -> list[str]:
+    """What of the tests is not as their source says."""
+    space, compiled = vars(module), codes_in(code)
+    found = [name for name in space if not (name.startswith("__") or name in code.co_names)]
+    found += [] if space["__builtins__"] is vars(builtins) else ["__builtins__"]
+    found += [] if space.get("unittest", unittest) is unittest else ["unittest"]
+    for name, inner in compiled.items():
+        value = space.get(name)
+        if name not in classes:
+            found += [] if getattr(value, "__code__", None) in (inner, None) else [name]
+        elif type(value) is not type or value.__bases__ != (unittest.TestCase,):
+            found.append(f"{name}'s bases")
+        else:
+            found += [f"{name}.{member}" for member in changed_members(value, inner)]
+    return found
+
+
+def changed_members(kind: type, body: types.CodeType) -> list[str]:
+    compiled = codes_in(body)
+    members = {name: value for name, value in vars(kind).items() if name not in IMPLICIT}
+    return [name for name in members if name not in body.co_names] + [
+        name for name, code in compiled.items() if getattr(members.get(name), "__code__", None) is not code
+    ]
+
+
+def codes_in(code: types.CodeType) -> dict[str, types.CodeType]:
+    """The functions and classes that a module or class defines, by name; a function made of one has this very code."""
+    return {
+        part.co_name: part for part in code.co_consts if isinstance(part, types.CodeType) and part.co_name[0] != "<"
+    }
+
+
 class Recording(unittest.TextTestResult):
     """Which tests passed, their parts included."""
 
@@ -103,15 +149,17 @@ def name_of(test: unittest.TestCase) -> str:
 def run_tests(path: str, source: str) -> dict[str, Any]:
     """In the child: import, run, look again."""
     leave, before = os._exit, look(WATCHED)
+    code, classes = compile(source, path, "exec"), {name.partition(".")[0] for name in expected_tests(source)}
     module = types.ModuleType(MODULE)
     sys.modules[MODULE] = module
-    exec(compile(source, path, "exec"), module.__dict__)
-    if look(WATCHED) != before or os._exit is not leave:
+    exec(code, module.__dict__)
+    if look(WATCHED) != before or os._exit is not leave or differences(module, code, classes):
         return {"tampered": "on import"}
     tests = look((module,))
     suite = unittest.defaultTestLoader.loadTestsFromModule(module)
     result = unittest.TextTestRunner(resultclass=Recording, verbosity=1).run(suite)
-    if look(WATCHED) != before or look((module,)) != tests or not isinstance(result, Recording):
+    is_as_before = look(WATCHED) == before and look((module,)) == tests and not differences(module, code, classes)
+    if not is_as_before or not isinstance(result, Recording):
         return {"tampered": "while the tests ran"}
     bad = {name_of(getattr(test, "test_case", test)) for test, _ in (*result.failures, *result.errors)}
     return {"passed": sorted(result.passed - bad)}
