@@ -56,9 +56,9 @@ class RolloutJob(Settings):
         return proxy_settings(self.rollout, self.sandbox, str(self.run_dir), "train")
 
     def expected_tasks(self) -> tuple[Path, ...]:
-        """Folders of all tasks in the order in which a run comes to them: a new one validates before it trains, one that
-        goes on from a checkpoint trains; verl shuffles what it trains on. None where the data set does not say what it
-        holds."""
+        """Folders of all tasks in the order in which a run comes to them: a new one validates before it trains, one
+        that goes on from a checkpoint trains; verl shuffles what it trains on. None where the data set does not say
+        what it holds."""
         manifest = read_manifest(self.data_dir)
         splits = {} if manifest is None else manifest.splits
         held_out = [task for split, tasks in splits.items() if split != TRAIN for task in tasks]

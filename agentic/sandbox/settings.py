@@ -180,7 +180,8 @@ class KubeSandbox(SandboxLimits):
     """PriorityClass of sandboxes; below that of the trainer."""
     proxy_selector: tuple[Label, ...] = ("agentic-rl/role=trainer",)
     """Labels, each as `key=value`, of the pods that sandboxes may talk to: those that serve the proxy's agent plane.
-    The default is the workflow's own pods that train and evaluate, of the same run."""
+    The default is the workflow's own pods that train and evaluate, of the same run. On a trial server the sandboxes'
+    run is the server, so that there `agentic-rl/run=RUN` has to be added for trainers of the same cluster."""
     proxy_port: int | None = Field(None, ge=1, le=65535)
     """The only port there; None lets sandboxes reach nothing at all."""
     exec_server_image: str | None = None
@@ -189,7 +190,9 @@ class KubeSandbox(SandboxLimits):
     exec_server_port: int = Field(7070, ge=1, le=65535)
     """Where the exec server listens; open to nobody unless `exec_server_image` is set."""
     exec_server_clients: tuple[Label, ...] = ("agentic-rl/role=trainer",)
-    """Labels, each as `key=value`, of the pods that may reach it: those that trials run in."""
+    """Labels, each as `key=value`, of the pods that may reach it: those that trials run in, so on a trial server the
+    server's own pod. The default is of the same run, which there is the server's name, unless `agentic-rl/run` is
+    among them."""
     lease_seconds: int = Field(5400, ge=60)
     """A sandbox ends so long after it was taken or its lease was last renewed, whatever became of us. Longer than
     `rollout.deadline_seconds`; checked at load."""

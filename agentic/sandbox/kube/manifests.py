@@ -277,9 +277,9 @@ def proxy_labels(settings: KubeSandbox, run_id: str) -> dict[str, str]:
 
 
 def _of_run(labels: tuple[str, ...], run_id: str) -> dict[str, str]:
-    """Labels of pods; those that the workflow names by their role are of this run alone."""
+    """Labels of pods; those that the workflow names by their role are of this run alone, unless a run is named."""
     chosen = label_map(labels)
-    return {**chosen, RUN_LABEL: label_value(run_id)} if ROLE_LABEL in chosen else chosen
+    return {RUN_LABEL: label_value(run_id), **chosen} if ROLE_LABEL in chosen else chosen
 
 
 def prefetch_set(

@@ -103,6 +103,19 @@ def test_the_network_policy_allows_the_proxys_port_and_nothing_else() -> None:
     assert rule["to"] == [{"podSelector": {"matchLabels": {"agentic-rl/role": "trainer", "agentic-rl/run": "r1"}}}]
 
 
+def test_a_selector_that_names_a_run_means_that_run_and_not_the_sandboxes_own() -> None:
+    named = ["agentic-rl/role=trainer", "agentic-rl/run=run-7"]
+    settings = kube_settings(
+        "pod", proxy_port=8080, proxy_selector=named, exec_server_image="e:1", exec_server_clients=named
+    )
+    spec = network_policy(settings, "server-name", "lease", LEASE)["spec"]
+    peers = [{"podSelector": {"matchLabels": {"agentic-rl/role": "trainer", "agentic-rl/run": "run-7"}}}]
+    assert [rule["to"] for rule in spec["egress"]] == [peers]
+    assert [rule["from"] for rule in spec["ingress"]] == [peers]
+    own = network_policy(kube_settings("pod", proxy_port=8080, proxy_selector=["app=x"]), "r1", "lease", LEASE)["spec"]
+    assert own["egress"][0]["to"] == [{"podSelector": {"matchLabels": {"app": "x"}}}]
+
+
 def test_what_openkruise_gets_fits_its_schemas() -> None:
     settings = kube_settings("kruise", pool={"by": "class"})
     assert isinstance(settings, KruiseSandbox)
