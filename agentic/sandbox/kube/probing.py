@@ -6,12 +6,14 @@ it goes with it, whatever becomes of us.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import ForbiddenError, NotFoundError
 from agentic.cluster.resources import PODS, JsonObject, uid_of
+from agentic.errors import AgenticError
 from agentic.sandbox.base import Sandbox
 from agentic.sandbox.kube.manifests import NEXT_TO_NOTHING, proxy_labels, sandbox_pod_spec
 from agentic.sandbox.kube.names import PART, PART_LABEL, RUN_LABEL, SANDBOX_LABEL, object_name
@@ -19,7 +21,8 @@ from agentic.sandbox.settings import KubeSandbox
 
 LISTEN = """
 import socket, sys, time
-servers = [socket.create_server(("", int(port))) for port in sys.argv[1:]]
+both = {"family": socket.AF_INET6, "dualstack_ipv6": True} if socket.has_dualstack_ipv6() else {}
+servers = [socket.create_server(("", int(port)), **both) for port in sys.argv[1:]]
 time.sleep(300)
 """
 CONNECT = """
@@ -39,13 +42,14 @@ PATIENCE_SECONDS = 60.0
 """For the pod to run; and for the policy to learn of it, which some network plug-ins take their time for."""
 TRY_SECONDS = 3.0
 """For a port that has to be closed."""
+LAST_PORT = 65535
 
 
 async def try_proxy_port(
     api: KubeApi, settings: KubeSandbox, port: int, sandbox: Sandbox, patience_seconds: float = PATIENCE_SECONDS
 ) -> tuple[bool | None, str]:
     """Whether the promise is kept, and what was seen; None when it cannot be tried with these rights."""
-    name = object_name(sandbox.spec.sandbox_id, "stands for the proxy")
+    name, other_port = object_name(sandbox.spec.sandbox_id, "stands for the proxy"), next_to(port)
     lease = await _lease_of(api, sandbox)
     try:
         pod = await api.create(PODS, _listener(settings, name, sandbox.spec.run_id, port, lease))
@@ -54,23 +58,29 @@ async def try_proxy_port(
     try:
         address = await _address(api, name)
         reached = await _connect(sandbox, address, port, patience_seconds)
-        other = await _connect(sandbox, address, port + 1, TRY_SECONDS)
+        other = await _connect(sandbox, address, other_port, TRY_SECONDS)
     except TimeoutError:
         return None, "not tried: the pod that stands for the proxy did not run in time"
     finally:
-        await api.delete(PODS, name, uid=uid_of(pod))
+        with contextlib.suppress(AgenticError):  # The lease removes it, and what was found stays found.
+            await api.delete(PODS, name, uid=uid_of(pod))
     if reached:
         return False, f"port {port} of a pod with the proxy's labels does not answer: {reached}"
     if not other:
-        return False, f"port {port + 1} of the same pod answers too"
-    return True, f"port {port} answers, port {port + 1} does not"
+        return False, f"port {other_port} of the same pod answers too"
+    return True, f"port {port} answers, port {other_port} does not"
+
+
+def next_to(port: int) -> int:
+    """Another port, which has to be closed."""
+    return port + 1 if port < LAST_PORT else port - 1
 
 
 def _listener(settings: KubeSandbox, name: str, run_id: str, port: int, lease: list[JsonObject]) -> JsonObject:
     spec = sandbox_pod_spec(
         settings.model_copy(update={"exec_server_image": None}), settings.base_image, NEXT_TO_NOTHING, lease_seconds=300
     )
-    spec["containers"][0]["command"] = ["python3", "-S", "-E", "-c", LISTEN, str(port), str(port + 1)]
+    spec["containers"][0]["command"] = ["python3", "-S", "-E", "-c", LISTEN, str(port), str(next_to(port))]
     labels: Mapping[str, str] = {PART_LABEL: PART, RUN_LABEL: run_id, **proxy_labels(settings, run_id)}
     return {**PODS.head(name, labels=labels, ownerReferences=lease), "spec": spec}
 
