@@ -10,7 +10,7 @@ itself. What was undone is named.
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from agentic.rollout.grading.changes import Change
@@ -23,15 +23,21 @@ TEST_SECTIONS = re.compile(
 )
 
 
+SHARED_BYTES = 256 * 1024
+SHARED_FILES = 100
+"""The longest file whose sections are told apart, and how many are: what cannot be read quickly goes back whole."""
+
+
 def undo(changes: Iterable[Change], untouched: Listing, policy: GradingPolicy) -> tuple[list[Change], list[str]]:
     """The changes that count, and the paths of what was undone."""
     kept: list[Change] = []
     undone: list[str] = []
     changes = list(changes)
     held = _holding_folders(changes, untouched, policy)
+    shared = [change.path for change in changes if change.path.rpartition("/")[2] in MERGES]
     for change in changes:
         displaces = change.path in held or _stands_on_what_stays(change, untouched, policy)
-        merged = None if displaces else _merged(change, untouched, policy)
+        merged = None if displaces else _merged(change, untouched, policy, shared[SHARED_FILES:])
         if merged is not change:
             undone.append(change.path)
         if merged is not None:
@@ -72,7 +78,7 @@ def _stays(path: str, policy: GradingPolicy) -> bool:
     return is_shared and policy.uses_defaults and not matches(path, policy.allowed)
 
 
-def _merged(change: Change, untouched: Listing, policy: GradingPolicy) -> Change | None:
+def _merged(change: Change, untouched: Listing, policy: GradingPolicy, too_many: Sequence[str]) -> Change | None:
     if policy.protects(change.path):
         return None
     if not policy.uses_defaults or matches(change.path, policy.allowed):
@@ -80,7 +86,9 @@ def _merged(change: Change, untouched: Listing, policy: GradingPolicy) -> Change
     if change.new is not None and is_shadow(change.path, untouched.entries):
         return None
     merge = MERGES.get(change.path.rpartition("/")[2])
-    return change if merge is None else _with_sections(change, merge)
+    if merge is None:
+        return change
+    return None if change.path in too_many else _with_sections(change, merge)
 
 
 def is_shadow(path: str, entries: Mapping[str, Entry]) -> bool:
@@ -106,7 +114,7 @@ def _with_sections(change: Change, merge: Merge) -> Change | None:
     new = change.new
     if new is None:
         return None
-    if new.kind is not Kind.FILE:
+    if new.kind is not Kind.FILE or len(new.content) > SHARED_BYTES:
         return None
     before = change.old.content if change.old is not None and change.old.kind is Kind.FILE else b""
     try:

@@ -169,7 +169,7 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
             return report, FAILED
         try:
             changes, left_out = compare(untouched, with_moved(agent, untouched, sources))
-            kept, undone = undo(changes, untouched, policy)
+            kept, undone = await asyncio.to_thread(undo, changes, untouched, policy)
             patch = await asyncio.to_thread(make_patch, kept)
             (self.trial_paths.verifier_dir / PATCH).write_text(patch.text, errors="replace")
             report = report.model_copy(

@@ -177,6 +177,15 @@ def test_an_archive_of_hostile_members_is_refused(members):
         read_listing(b"/app\nd 755 0 0 0 \0\0" + archive(*members), Limits())
 
 
+def test_shared_configuration_that_is_long_or_in_many_places_goes_back_whole():
+    long = {"setup.cfg": "[metadata]\n" + "# note\n" * 50_000, "a/setup.cfg": "[metadata]\n"}
+    many = {f"f{n:03}/setup.cfg": "[metadata]\nname = x\n" for n in range(150)}
+    kept, undone = undo(compare(known({}), known(long))[0], known({}), GradingPolicy())
+    assert ([change.path for change in kept], undone) == (["a/setup.cfg"], ["setup.cfg"])
+    kept, undone = undo(compare(known({}), known(many))[0], known({}), GradingPolicy())
+    assert (len(kept), len(undone)) == (100, 50)
+
+
 DEEP = 100_000
 
 
