@@ -4,13 +4,14 @@ A row needs `instance_id`, `problem_statement`, `test_patch` and `FAIL_TO_PASS`;
 `image`. How its tests are run and read is said in one of two ways:
 - `eval_script`, `log_parser` and `eval_type`, as rows of SWE-bench 5 have them: then the outcome is that of the
   `swebench` package (see `swebench_grading.py`);
-- else `test_command` (default: pytest) runs the tests one by name after `test_patch` was applied, and the reward is 1
-  only when all named tests pass.
+- else `test_command`, which runs pytest, is given the tests by name after `test_patch` was applied, and the
+  reward is 1 only when the probe saw each named test pass: an exit code proves nothing.
 """
 
 import json
 import re
 import shlex
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from agentic.tasks.errors import DataError
 from agentic.tasks.folder import split_tasks
 from agentic.tasks.harbor_format import CONFIG, DOCKERFILE, INSTRUCTION, SOLUTION, TEST, TaskFolder, TaskSpec
+from agentic.tasks.mutation.library_task import PROBE
 from agentic.tasks.parquet import read_rows
 from agentic.tasks.settings import RowsData
 from agentic.tasks.swebench_grading import grading_files
@@ -27,6 +29,17 @@ WORK_FOLDER = "/testbed"
 GRADING_SECONDS = 120.0
 """On top of the tests' own time: reading the log on a busy machine, and what the tests don't bound themselves."""
 TEST_COMMAND = "python -m pytest -q -p no:cacheprovider"
+SCRIPT = """\
+#!/bin/sh
+# The grader needs Python 3.8; published images have one beside that of the repository.
+for python in /opt/miniconda3/bin/python python3 python; do
+  if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null; then
+    exec "$python" -I /tests/grade.py
+  fi
+done
+echo "no Python 3.8 or newer was found to grade the tests"
+exit 1
+"""
 
 
 class SourceRow(BaseModel):
@@ -52,6 +65,12 @@ class SourceRow(BaseModel):
     def _script_has_its_parser(self) -> Self:
         if (self.eval_script is None) != (self.log_parser is None):
             raise ValueError("eval_script and log_parser go together: give both or neither")
+        return self
+
+    @model_validator(mode="after")
+    def _tests_are_named_to_pytest(self) -> Self:
+        if self.eval_script is None and "pytest" not in self.test_command and "py.test" not in self.test_command:
+            raise ValueError(f"test_command {self.test_command!r} runs no pytest: give eval_script and log_parser")
         return self
 
     @field_validator("fail_to_pass", "pass_to_pass", mode="before")
@@ -122,21 +141,22 @@ def _make_task(row: SourceRow, settings: RowsData) -> TaskFolder:
 
 
 def _tests(row: SourceRow, image: str, seconds: float) -> dict[str, bytes]:
-    if row.eval_script is None:
-        return {TEST: _test_script(row).encode(), "tests/test.patch": row.test_patch.encode()}
-    return grading_files(row.model_dump(by_alias=True) | {"image": image}, seconds)
-
-
-def _test_script(row: SourceRow) -> str:
-    """Restores the test files to the commit before applying the hidden tests, so that edits to them don't count."""
-    tests = " ".join(shlex.quote(name) for name in (*row.fail_to_pass, *row.pass_to_pass))
-    touched = [shlex.quote(name) for name in re.findall(r"^--- a/(\S+)$", row.test_patch, re.MULTILINE)]
-    restore = [f"git checkout -q HEAD -- {name}" for name in touched]
-    lines = ["#!/bin/sh", f"cd {WORK_FOLDER}", "reward=0", "if {", *(f"  {line} &&" for line in restore)]
-    lines += ["  git apply /tests/test.patch &&", f"  {row.test_command} {tests}", "}; then reward=1; fi"]
-    lines += [
-        "mkdir -p /logs/verifier",
-        "rm -rf /logs/verifier/reward.json",
-        "echo $reward > /logs/verifier/reward.txt",
-    ]
-    return "\n".join(lines) + "\n"
+    if row.eval_script is not None:
+        return grading_files(row.model_dump(by_alias=True) | {"image": image}, seconds)
+    names = (*row.fail_to_pass, *row.pass_to_pass)
+    expected = {
+        "app": WORK_FOLDER,
+        "seconds": seconds,
+        "FAIL_TO_PASS": row.fail_to_pass,
+        "PASS_TO_PASS": row.pass_to_pass,
+        "command": [*shlex.split(row.test_command), *names],
+        "touched": re.findall(r"^--- a/(\S+)$", row.test_patch, re.MULTILINE),
+    }
+    mutation = files("agentic.tasks.mutation")
+    return {
+        TEST: SCRIPT.encode(),
+        "tests/test.patch": row.test_patch.encode(),
+        "tests/expected.json": (json.dumps(expected, indent=1) + "\n").encode(),
+        "tests/grade.py": mutation.joinpath("grader.py").read_bytes(),
+        f"tests/{PROBE}": mutation.joinpath("probe.py").read_bytes(),
+    }

@@ -1,7 +1,7 @@
-"""Two tasks that are graded by tests in the process of the code under test, and trials of them by scripted agents.
+"""Three tasks that are graded by tests in the process of the code under test, and trials of them by scripted agents.
 
 Nothing is faked but the model: the agents' commands run in real sandboxes by bubblewrap, through real trials, and are
-graded by the real verifier. Both tasks lie in one image, with pytest, and with a repository that knows the future.
+graded by the real verifier. All lie in one image, with pytest, and with a repository that knows the future.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from agentic.rollout.settings import ScriptedAgentSettings
 from agentic.rollout.trial import EnvironmentSpec, TrialRequest, TrialResult, sandboxed_runner
 from agentic.sandbox.providers import open_store
 from agentic.sandbox.settings import BubblewrapSandbox
+from agentic.tasks.rows import SCRIPT
 
 ROOT = Path(__file__).parents[2]
 SANDBOX = BubblewrapSandbox(memory_mb=256, scratch_mb=64, max_processes=64)
@@ -54,7 +55,7 @@ RUN git init -q -b main && git config user.name t && git config user.email t@t &
  && git remote add origin https://example.invalid/calc.git && git update-ref refs/remotes/origin/main ahead
 """
 TOML = '[task]\nname = "cheats/{name}"\n[agent]\ntimeout_sec = 60.0\n[verifier]\ntimeout_sec = 30.0\n'
-UNIT, SUITE = "unit", "suite"
+UNIT, SUITE, ROW = "unit", "suite", "row"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ class CheatRig:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._count = 0
-        tasks = [write_task(folder / "tasks" / UNIT, unit_files()), write_task(folder / "tasks" / SUITE, suite_files())]
+        kinds = {UNIT: unit_files(), SUITE: suite_files(), ROW: row_files()}
+        tasks = [write_task(folder / "tasks" / name, files) for name, files in kinds.items()]
         store = open_store(folder / "images", SANDBOX)
         results = asyncio.run(build_images(tasks, store, ImageSettings(), SANDBOX))
         assert {result.reason for result in results if result.status == "failed"} == set()
@@ -168,4 +170,32 @@ def suite_files() -> dict[str, bytes]:
         "tests/suite/tests/test_calc.py": VISIBLE.encode(),
         "tests/suite/conftest.py": b"",
         "tests/suite/setup.cfg": SETUP.encode(),
+    }
+
+
+def row_files() -> dict[str, bytes]:
+    """What a row without a script of its own gets."""
+    names = ["tests/test_hidden.py::test_add"]
+    lines = HIDDEN_PYTEST.splitlines()
+    patch = [
+        "--- /dev/null",
+        "+++ b/tests/test_hidden.py",
+        f"@@ -0,0 +1,{len(lines)} @@",
+        *(f"+{line}" for line in lines),
+    ]
+    expected = {
+        "app": "/app",
+        "seconds": 15.0,
+        "FAIL_TO_PASS": names,
+        "PASS_TO_PASS": [],
+        "command": ["python3", "-m", "pytest", "-q", *names],
+        "touched": [],
+    }
+    mutation = ROOT / "agentic/tasks/mutation"
+    return {
+        "tests/test.sh": SCRIPT.encode(),
+        "tests/test.patch": ("\n".join(patch) + "\n").encode(),
+        "tests/expected.json": json.dumps(expected).encode(),
+        "tests/grade.py": (mutation / "grader.py").read_bytes(),
+        "tests/agentic_probe.py": (mutation / "probe.py").read_bytes(),
     }

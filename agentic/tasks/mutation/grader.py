@@ -1,7 +1,7 @@
-"""Grades a repaired library; copied into its task's `tests/` and run there by `tests/test.sh`.
+"""Grades tests by their names; copied into a task's `tests/` and run there by `tests/test.sh`.
 
 1. Test files and test configuration are put back as they were, and what was added of that kind is removed, so that
-   only the library's own code can differ;
+   only the library's own code can differ. A task from a row restores the files of its test patch by git and applies it;
 2. the tests run with the probe, which says what became of each, and by a word from a pipe that it is the probe who says
    so: an early exit leaves no report, and a file that anybody else writes has not the word;
 3. what the tests left running is ended, orphans included, which come back to this process;
@@ -56,7 +56,15 @@ def restore(app: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def run_tests(app: Path, seconds: float, out: Path) -> dict[str, str]:
+def apply_patch(app: Path, touched: list[str]) -> bool:
+    """Whether the files of the test patch are as at the commit, with the patch on top."""
+    for name in touched:
+        if subprocess.run(["git", "checkout", "-q", "HEAD", "--", name], cwd=app, check=False).returncode:
+            return False
+    return subprocess.run(["git", "apply", str(TESTS / "test.patch")], cwd=app, check=False).returncode == 0
+
+
+def run_tests(app: Path, seconds: float, out: Path, command: list[str]) -> dict[str, str]:
     word = os.urandom(16).hex()
     reading, writing = os.pipe()
     os.write(writing, word.encode())
@@ -69,7 +77,10 @@ def run_tests(app: Path, seconds: float, out: Path) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "agentic_probe", "--tb=short"]
-    command = [sys.executable, "-m", "pytest", *options]
+    if command:
+        environment["PYTEST_PLUGINS"] = "agentic_probe"
+    else:
+        command = [sys.executable, "-m", "pytest", *options]
     tests = subprocess.Popen(command, cwd=app, env=environment, pass_fds=[reading], start_new_session=True)
     os.close(reading)
     try:
@@ -80,7 +91,7 @@ def run_tests(app: Path, seconds: float, out: Path) -> dict[str, str]:
         end_descendants(tests)
     try:
         report = json.loads(out.read_text(encoding="utf-8"))
-        outcomes = report["outcomes"] if report["word"] == word else {}
+        outcomes = report["outcomes"] if report["word"] == word and not report["tampered"] else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return outcomes if isinstance(outcomes, dict) else {}
@@ -119,9 +130,13 @@ def main() -> None:
     guard_process()
     expected = json.loads((TESTS / "expected.json").read_text(encoding="utf-8"))
     app = Path(os.environ.get("APP", expected["app"]))
-    restore(app)
-    with tempfile.TemporaryDirectory() as folder:
-        outcomes = run_tests(app, expected["seconds"], Path(folder) / "outcomes.json")
+    outcomes: dict[str, str] = {}
+    if "touched" not in expected:
+        restore(app)
+    if "touched" not in expected or apply_patch(app, expected["touched"]):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "outcomes.json"
+            outcomes = run_tests(app, expected["seconds"], out, expected.get("command", []))
     wanted = [*expected["FAIL_TO_PASS"], *expected["PASS_TO_PASS"]]
     missed = [name for name in wanted if outcomes.get(name) != "passed"]
     for name in missed[:20]:

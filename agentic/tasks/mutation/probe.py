@@ -5,13 +5,22 @@ file to write, when the session ends: nothing is there after a crash. With `PROB
 test the functions of files below the working directory, by file and first line. `PROBE_WORD` is the descriptor of a
 pipe that holds a word to put into the file, so that a reader knows who wrote it; both are taken out of the environment
 before any test is imported.
+
+What a report says is not enough: code under test may have put its own in the place of pytest's. So the probe keeps its
+own record of what each phase raised, and looks after each import and each phase whether what decides about a test in
+pytest, pluggy and unittest is what it was before the first conftest (installed plug-ins may change it before), and
+whether nothing imports before pytest's own hook. What is not, is in `tampered`; graders don't believe such a record.
 """
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import sys
+import unittest.case  # noqa: F401 - so that it is there to be remembered
+
+import pytest
 
 # ruff: noqa: PTH109, PTH118, PTH123
 TYPE_CHECKING = False
@@ -24,6 +33,13 @@ outcomes: dict[str, str] = {}
 messages: dict[str, str] = {}
 calls: dict[str, list[list[str | int]]] = {}
 seen: set[tuple[str, int]] = set()
+raised: set[str] = set()
+tampered: list[str] = []
+known: list[tuple[Any, str, Any, Any]] = []
+importers: list[Any] = []
+PARTS = ("reports", "runner", "python", "outcomes", "assertion", "unittest")
+RUNNER = ("pluggy", "unittest.case", *(f"_pytest.{part}" for part in PARTS))
+BUILT_IN = ("isinstance", "issubclass", "len", "all", "any", "getattr", "repr", "str", "__import__", "__build_class__")
 ROOT = os.path.join(os.getcwd(), "")
 TRACING = bool(os.environ.get("PROBE_TRACE"))
 OUT = os.environ.pop("PROBE_OUT", "")
@@ -41,6 +57,40 @@ def _take_word() -> str:
 WORD = _take_word()
 
 
+def _code_of(value: Any) -> Any:
+    value = getattr(value, "fget", value)
+    return getattr(getattr(value, "__func__", value), "__code__", None)
+
+
+def _remember() -> None:
+    """All functions and classes of the runner, by identity, and the code of each function."""
+    for name, module in list(sys.modules.items()):
+        if not name.startswith(RUNNER):
+            continue
+        kinds = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]
+        for owner in (module, *kinds):
+            for member, value in list(vars(owner).items()):
+                if isinstance(value, type) or _code_of(value) is not None:
+                    known.append((owner, member, value, _code_of(value)))
+    known.extend((builtins, name, getattr(builtins, name), None) for name in BUILT_IN)
+
+
+def _look() -> None:
+    """Whether they still are; once it was not so, no further look is needed."""
+    if tampered:
+        return
+    for owner, name, value, code in known:
+        if vars(owner).get(name) is not value or _code_of(value) is not code:
+            tampered.append(f"{owner.__name__}.{name}")
+    if importers and sys.meta_path[: len(importers)] != importers:
+        tampered.append("sys.meta_path")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    _remember()
+
+
 def _enter(code: CodeType, offset: int) -> Any:
     if code.co_filename.startswith(ROOT):
         seen.add((code.co_filename[len(ROOT) :], code.co_firstlineno))
@@ -53,6 +103,37 @@ def pytest_configure() -> None:
         sys.monitoring.use_tool_id(tool, "probe")
         sys.monitoring.register_callback(tool, sys.monitoring.events.PY_START, _enter)
         sys.monitoring.set_events(tool, sys.monitoring.events.PY_START)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart() -> None:
+    importers.extend(sys.meta_path)
+
+
+def pytest_collectreport() -> None:
+    _look()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_setup(item: Any) -> Any:
+    _note(item, (yield))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: Any) -> Any:
+    _note(item, (yield))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_teardown(item: Any) -> Any:
+    _note(item, (yield))
+
+
+def _note(item: Any, result: Any) -> None:
+    """A TestCase's failures are collected in its item, and not raised."""
+    if result.excinfo is not None or getattr(item, "_excinfo", None):
+        raised.add(item.nodeid)
+    _look()
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
@@ -76,5 +157,11 @@ def pytest_runtest_logfinish(nodeid: str) -> None:
 
 
 def pytest_sessionfinish() -> None:
+    _look()
+    for name in raised:
+        if outcomes.get(name) == "passed":
+            tampered.append(name)
     with open(OUT, "w", encoding="utf-8") as file:
-        json.dump({"word": WORD, "outcomes": outcomes, "messages": messages, "calls": calls}, file)
+        json.dump(
+            {"word": WORD, "outcomes": outcomes, "messages": messages, "calls": calls, "tampered": tampered}, file
+        )

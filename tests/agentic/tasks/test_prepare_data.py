@@ -192,9 +192,18 @@ def test_rows_become_tasks(tmp_path: Path, ending: str) -> None:
     assert summary.counts == {"train": 3, "held-out": 1}
     task = read_task(tmp_path / "rows/tasks/org__repo-0")
     assert task.files["environment/Dockerfile"].startswith(b"FROM swebench/sweb.eval.x86_64.org_1776_repo-0:latest\n")
-    script = task.files["tests/test.sh"].decode()
-    assert "git checkout -q HEAD -- tests/test_x.py" in script
-    assert "'tests/test_x.py::test_a b'" in script
+    expected = json.loads(task.files["tests/expected.json"])
+    assert expected["touched"] == ["tests/test_x.py"]
+    assert expected["FAIL_TO_PASS"] == ["tests/test_x.py::test_a b"]
+    assert expected["command"] == [
+        "python",
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/test_x.py::test_a b",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -202,6 +211,7 @@ def test_rows_become_tasks(tmp_path: Path, ending: str) -> None:
     [
         ({"problem_statement": ""}, "row 1: problem_statement"),
         ({"FAIL_TO_PASS": "[]"}, "row 1: FAIL_TO_PASS"),
+        ({"test_command": "make check"}, "row 1: .*runs no pytest"),
         ({"FAIL_TO_PASS": "nonsense"}, "row 1: FAIL_TO_PASS"),
         ({"instance_id": "../escape"}, "row 1: instance_id"),
     ],
