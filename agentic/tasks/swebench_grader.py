@@ -3,6 +3,11 @@
 Runs the row's script as SWE-bench's harness does, standard output and error in one log, and lets the package's own
 `get_eval_report` say whether the log means resolved. Out of time is not resolved. What the script left running, orphans
 included, is ended; then the reward is written, last.
+
+The row and the parsers are read and removed from the disk before the script runs, so that the code under test cannot
+look up which lines are asked for; lines that come after pytest's own last line are not read. The log is text that the
+code under test may write to as well: code that knows a test's name from the test files, and prints what a whole run of
+pytest prints, can still forge it, as with the package itself.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +29,8 @@ LOGS = Path("/logs/verifier")
 SHOWN_CHARACTERS = 20_000
 SUBREAPER, NOT_DUMPABLE = 36, 4
 ENDING_SECONDS = 10.0
+SUMMARY = re.compile(r"^=+ .*\b(?:passed|failed|errors?|skipped|no tests ran)\b.* in [\d.]+ ?s.*=+$", re.MULTILINE)
+MARK = ">>>>> "
 
 
 def guard_process() -> None:
@@ -82,13 +90,30 @@ def list_children() -> list[int]:
         return []
 
 
-def is_resolved(row: dict[str, object], log: Path) -> bool:
-    sys.path.insert(0, str(TESTS / "swebench.zip"))
+def take(name: str) -> bytes:
+    """What a file of the tests holds, which is on the disk no more."""
+    path = TESTS / name
+    data = path.read_bytes()
+    path.unlink()
+    return data
+
+
+def without_late_lines(text: str) -> str:
+    """The log without what was printed after pytest's last line, but for the harness' own marks."""
+    ends = [found.end() for found in SUMMARY.finditer(text)]
+    if not ends:
+        return text
+    head, tail = text[: ends[-1]], text[ends[-1] :]
+    return "\n".join([head, *(line for line in tail.splitlines() if MARK in line)]) + "\n"
+
+
+def is_resolved(row: dict[str, object], log: Path, parsers: Path) -> bool:
+    sys.path.insert(0, str(parsers))
     from swebench.harness.grading import get_eval_report
 
     instance = str(row["instance_id"])
     # The log is bytes of whatever encoding; the package reads it as text of this process' encoding.
-    log.write_text(log.read_bytes().decode(errors="replace"))
+    log.write_text(without_late_lines(log.read_bytes().decode(errors="replace")))
     prediction = {"instance_id": instance, "model_patch": "in the sandbox", "model_name_or_path": "agent"}
     report = get_eval_report(SimpleNamespace(**row), prediction, str(log), include_tests_status=False)
     return bool(report[instance]["resolved"])
@@ -96,12 +121,15 @@ def is_resolved(row: dict[str, object], log: Path) -> bool:
 
 def main() -> None:
     guard_process()
-    row = json.loads((TESTS / "row.json").read_text(encoding="utf-8"))
+    row, archive = json.loads(take("row.json")), take("swebench.zip")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "test_output.txt"
         in_time = run_script(float(row["seconds"]), log)
-        resolved = in_time and is_resolved(row, log)
-        sys.stdout.write(log.read_text(errors="replace")[-SHOWN_CHARACTERS:])
+        shown = log.read_bytes().decode(errors="replace")[-SHOWN_CHARACTERS:]
+        parsers = Path(folder) / "swebench.zip"
+        parsers.write_bytes(archive)
+        resolved = in_time and is_resolved(row, log, parsers)
+        sys.stdout.write(shown)
     if not in_time:
         sys.stdout.write(f"\nthe tests took longer than {row['seconds']} s\n")
     LOGS.mkdir(parents=True, exist_ok=True)
