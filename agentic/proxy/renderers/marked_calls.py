@@ -7,6 +7,7 @@ was no call by then is none. Work for each piece is linear in the piece.
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
+from .block_steps import SteppingReader
 from .calls import LONGEST_NAME, Called, CallPiece
 from .forms import MarkedForm
 from .markers import split_at
@@ -21,38 +22,14 @@ class Place(Enum):
     ARGUMENTS = auto()
 
 
-class MarkedReader:
+class MarkedReader(SteppingReader):
     """The calls of one block: feed it the text between the block's markers."""
 
     def __init__(self, form: MarkedForm) -> None:
+        super().__init__()
         self._form = form
-        self._rest = ""
         self._name = ""
         self._place = Place.BEFORE_CALL
-        self._is_call = False
-        self._out: list[CallPiece] = []
-
-    @property
-    def is_call(self) -> bool:
-        """Whether any call was one for certain."""
-        return self._is_call
-
-    @property
-    def is_closed(self) -> bool:
-        """Never: a block is closed by its marker."""
-        return False
-
-    @property
-    def left(self) -> str:
-        """Nothing."""
-        return ""
-
-    def feed(self, text: str) -> list[CallPiece]:
-        """What is certain after this text too."""
-        self._rest += text
-        while STEPS[self._place](self):
-            pass
-        return self._given()
 
     def finish(self, is_closed: bool) -> list[CallPiece]:
         """What may have been the beginning of a marker."""
@@ -60,9 +37,8 @@ class MarkedReader:
             self._out.append(self._rest)
         return self._given()
 
-    def _given(self) -> list[CallPiece]:
-        out, self._out = self._out, []
-        return out
+    def _step(self) -> bool:
+        return STEPS[self._place](self)
 
     def _seek_call(self) -> bool:
         _, found, self._rest = split_at(self._rest, (self._form.name_open,), is_end=False)

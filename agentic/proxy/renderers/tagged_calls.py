@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 
 from ..conversation import Json, whole_text
+from .block_steps import SteppingReader
 from .calls import LONGEST_NAME, Called, CallPiece
 from .forms import TaggedForm
 from .markers import split_at
@@ -31,42 +32,18 @@ class Place(Enum):
     BROKEN = auto()
 
 
-class TaggedReader:
+class TaggedReader(SteppingReader):
     """The calls of one block: feed it the text between the block's markers."""
 
     def __init__(self, form: TaggedForm, tools: Sequence[Json]) -> None:
+        super().__init__()
         self._form = form
         self._tools = tools
-        self._rest = ""
         self._place = Place.NAME if form.name_open is None else Place.BEFORE_CALL
         self._name = self._key = ""
         self._begun = False
         self._keys: set[str] = set()
         self._value = _Value(is_string=False, is_shown=False, trims=False)
-        self._out: list[CallPiece] = []
-        self._is_call = False
-
-    @property
-    def is_call(self) -> bool:
-        """Whether any call was one for certain."""
-        return self._is_call
-
-    @property
-    def is_closed(self) -> bool:
-        """Never: a block is closed by its marker."""
-        return False
-
-    @property
-    def left(self) -> str:
-        """Nothing."""
-        return ""
-
-    def feed(self, text: str) -> list[CallPiece]:
-        """What is certain after this text too."""
-        self._rest += text
-        while STEPS[self._place](self):
-            pass
-        return self._given()
 
     def finish(self, is_closed: bool) -> list[CallPiece]:
         """The rest, when the block has been closed, or else the turn has ended within it."""
@@ -80,9 +57,8 @@ class TaggedReader:
             self._end_call()
         return self._given()
 
-    def _given(self) -> list[CallPiece]:
-        out, self._out = self._out, []
-        return out
+    def _step(self) -> bool:
+        return STEPS[self._place](self)
 
     def _seek_call(self) -> bool:
         return self._skip_to(self._form.name_open or "", Place.NAME)
