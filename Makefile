@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: exec-server help setup demo test test-full test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
+.PHONY: exec-server help setup demo test test-full test-speed test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,8 +20,12 @@ test: setup ## Run the tests without a network (ARGS="-k proxy" picks some, WORK
 
 test-full: setup ## Run the tests, the short demo end to end, and all tests on the cluster
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(PYTHON) -m pytest -m speed $(ARGS)
 	@$(PYTHON) -m pytest -m e2e $(ARGS)
 	@$(MAKE) test-cluster
+
+test-speed: setup ## Hold the costs of calls and rollouts to their bounds (quiet machine, 2 minutes)
+	@$(PYTHON) -m pytest -m speed $(ARGS)
 
 cluster: cluster-needs setup ## Bring up a real Kubernetes control plane for tests (root; built the first time, 20 minutes)
 	@$(PYTHON) -m testbed up

@@ -176,6 +176,7 @@ class TrialRunner:
         finally:
             del self._running[request.trial_id]
             self._cancelled.pop(request.trial_id, None)
+            self._forget_loggers(request.trial_id)
 
     async def cancel(self, trial_id: str, facts: TrialFacts = _CANCELLED) -> None:
         """See `TrialControl.cancel`; `facts` are what its `run` returns."""
@@ -213,7 +214,6 @@ class TrialRunner:
                 result = await self._bounded(request)
                 facts = result.facts
             finally:
-                self._forget_loggers(request.trial_id)
                 # The capture is not known here: whether it went well, or may have, is told from the trial alone.
                 if not is_kept(decide(facts, CaptureFacts(complete=True, calls=1, unanswered=1)).outcome, request.keep):
                     folder = Path(request.trials_dir) / request.trial_id
@@ -279,7 +279,7 @@ class TrialRunner:
         """Harbor names eight loggers after each trial, and `logging` keeps every name for ever: about 10 KB a trial.
         Many at a time, since finding them takes a look at all."""
         self._ended.add(trial_id)
-        if len(self._ended) < _FORGOTTEN and len(self._running) > 1:
+        if len(self._ended) < _FORGOTTEN and self._running:
             return
         names = logging.Logger.manager.loggerDict
         for name in [name for name in names if name.startswith(_TRIAL_LOGGERS)]:

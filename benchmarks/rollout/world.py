@@ -126,7 +126,7 @@ class WaitingSandbox(MemorySandbox):
         content = self.files[f"{FOLDER}/calc.txt"].content
         reward = b"1\n" if content == RIGHT else b"0\n"
         self.write("/logs/verifier/reward.txt", reward)
-        return _ended(b"quiet\nreward.txt\n" + reward if "echo quiet" in asked else b"")
+        return _ended(b"quiet\ntext %snone\n" % reward if "echo quiet" in asked else b"")
 
     def _listing(self) -> bytes:
         """What the script of `agentic/rollout/grading/collecting.py` answers: entries, then an archive of what changed,

@@ -160,3 +160,10 @@ class ProcessEnvironment(BaseEnvironment):
         left = file.read_bytes()
         file.write_bytes(left[1:])
         return bool(left)
+
+
+async def a_sandbox_lives() -> None:
+    """Waits for one of this process."""
+    async with asyncio.timeout(20):
+        while not ProcessEnvironment.live:
+            await asyncio.sleep(0.02)

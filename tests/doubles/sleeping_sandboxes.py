@@ -24,7 +24,7 @@ class SleepingSandbox:
         await asyncio.sleep(self._provider.seconds)
         await self._provider.gate.wait()
         wants_reward = isinstance(command, str) and "reward.json" in command and "tail -c" in command
-        return ExecResult(0, b"quiet\nreward.txt\n1\n" if wants_reward else b"", b"")
+        return ExecResult(0, b"quiet\ntext 1\nnone\n" if wants_reward else b"", b"")
 
     async def end_commands(self):
         await asyncio.sleep(self._provider.seconds)

@@ -324,6 +324,7 @@ async def test_a_server_that_stops_ends_its_trials_and_says_so(tmp_path, trial_f
     async with serving(tmp_path / "server", concurrency=1) as url:
         trials = control(url, unreachable_seconds=0.5)
         running = asyncio.create_task(trials.run(trial_for("sleep 30", trial_id="runs")))
+        await process_environment.a_sandbox_lives()
         waiting = asyncio.create_task(trials.run(trial_for(FIX, trial_id="waits")))
         await asyncio.sleep(1.0)
     assert not process_environment.ProcessEnvironment.live
@@ -335,7 +336,7 @@ async def test_what_waited_when_the_server_stopped_runs_on_the_next_one(tmp_path
     async with serving(tmp_path / "server", concurrency=1) as url:
         trials, port = control(url), int(url.rpartition(":")[2])
         running = asyncio.create_task(trials.run(trial_for("sleep 30", trial_id="runs")))
-        await asyncio.sleep(0.5)
+        await process_environment.a_sandbox_lives()
         waiting = asyncio.create_task(trials.run(trial_for(FIX, trial_id="waits")))
         await asyncio.sleep(0.5)
     assert (await running).facts.exception == "ServerStopping"

@@ -121,7 +121,7 @@ async def test_cancelling_a_trial_ends_its_sandbox_and_is_a_fact(trials, trial_f
 @pytest.mark.parametrize(("keep", "is_left"), [("none", False), ("infra", True)])
 async def test_a_cancelled_trial_leaves_its_folder_as_any_lost_one(trials, trial_for, tmp_path, keep, is_left):
     running = asyncio.create_task(trials.run(trial_for("sleep 30", keep=keep)))
-    await asyncio.sleep(1.0)
+    await process_environment.a_sandbox_lives()
     await trials.cancel("trial-1")
     await running
     assert (tmp_path / "trials" / "trial-1").exists() == is_left
@@ -129,9 +129,7 @@ async def test_a_cancelled_trial_leaves_its_folder_as_any_lost_one(trials, trial
 
 async def test_cancelling_the_caller_cancels_the_trial(trials, trial_for):
     running = asyncio.create_task(trials.run(trial_for("sleep 30", environment_kwargs={"stop_seconds": 0.3})))
-    async with asyncio.timeout(10):
-        while not process_environment.ProcessEnvironment.live:
-            await asyncio.sleep(0.05)
+    await process_environment.a_sandbox_lives()
     await asyncio.sleep(0.3)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -141,7 +139,7 @@ async def test_cancelling_the_caller_cancels_the_trial(trials, trial_for):
 
 async def test_a_trial_that_waits_for_its_place_is_cancelled_without_ever_starting(trials, trial_for, tmp_path):
     first = asyncio.create_task(trials.run(trial_for("sleep 1", trial_id="first", keep="none")))
-    await asyncio.sleep(0.3)
+    await process_environment.a_sandbox_lives()
     second = asyncio.create_task(trials.run(trial_for(FIX, trial_id="second")))
     await asyncio.sleep(0.3)
     await trials.cancel("second")
@@ -159,7 +157,7 @@ async def test_waiting_for_a_slot_does_not_use_up_the_deadline(trials, trial_for
 
 async def test_the_same_trial_twice_at_once_is_refused(trials, trial_for):
     first = asyncio.create_task(trials.run(trial_for("sleep 1")))
-    await asyncio.sleep(0)
+    await process_environment.a_sandbox_lives()
     assert (await trials.run(trial_for())).facts.exception == "DuplicateTrial"
     assert (await first).facts.rewards == {"reward": 0.0}
 
