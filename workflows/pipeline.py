@@ -22,6 +22,7 @@ from hera.workflows import (
     DAG,
     Env,
     ExistingVolume,
+    HostPathVolume,
     Parameter,
     Resources,
     RetryPolicy,
@@ -163,6 +164,10 @@ def _script(
         ExistingVolume(name="runs", claim_name=cluster.runs.claim, mount_path=root),
         ExistingVolume(name="models", claim_name=cluster.models.claim, mount_path=f"{root}/models"),
         ExistingVolume(name="datasets", claim_name=cluster.datasets.claim, mount_path=f"{root}/datasets"),
+        *(
+            HostPathVolume(name=f"host-{index}", path=mount.host_path, mount_path=mount.mount_path, read_only=True)
+            for index, mount in enumerate(cluster.mounts)
+        ),
     ]
     environment = {
         "AGENTIC_WORKSPACE": root,

@@ -47,6 +47,16 @@ class HeadSettings(Settings):
     """Memory of the head: the model, the optimiser when it is offloaded, and Ray's object store."""
 
 
+class HostMount(Settings):
+    """A folder of the nodes that pods see read-only."""
+
+    host_path: str = Field(pattern=r"^/[^:]*$")
+    """The folder, on every node that pods of the run may land on."""
+
+    mount_path: str = Field(pattern=r"^/[^:]+$")
+    """Where containers see it."""
+
+
 class ClusterSettings(Settings):
     """The namespace, the claims, the images and the limits of the workflow's pods."""
 
@@ -67,6 +77,10 @@ class ClusterSettings(Settings):
 
     workspace_path: str = Field("/workspace", pattern=r"^/[a-z0-9/_-]*[a-z0-9]$")
     """Where containers see the workspace: `models` below it is one claim, `datasets` another, the rest a third."""
+
+    mounts: tuple[HostMount, ...] = ()
+    """Folders of the nodes that the pods of steps and of Ray see read-only, for environments that lie on the nodes
+    instead of in an image. Each as `{"host_path": "/opt/env", "mount_path": "/opt/env"}`; sandboxes never get them."""
 
     models: ClaimSettings = ClaimSettings(claim="verl-models", size="50Gi")
     """Models, one folder each."""
