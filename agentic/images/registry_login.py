@@ -1,0 +1,106 @@
+"""Showing a registry who we are: its challenge, the credentials of `docker login`, and what to send. Pure but for
+reading the configuration."""
+
+import base64
+import binascii
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from agentic.images.errors import RegistryRefusedError
+from agentic.images.reference import HUB
+
+CONFIG_VARIABLE = "DOCKER_CONFIG"
+"""Folder of the configuration, as docker and buildctl look for it."""
+
+_HUB_KEYS = ("https://index.docker.io/v1/", "index.docker.io", "registry-1.docker.io", HUB)
+_PARAMETER = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,"]+))')
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What a 401 asks for."""
+
+    scheme: str
+    """`bearer`, `basic`, or empty when nothing that we know is asked for."""
+    realm: str = ""
+    service: str = ""
+    scope: str = ""
+
+    @classmethod
+    def parse(cls, header: str) -> Self:
+        """From WWW-Authenticate."""
+        scheme, _, rest = header.strip().partition(" ")
+        found = {name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(rest)}
+        if scheme.lower() not in ("bearer", "basic"):
+            return cls("")
+        return cls(scheme.lower(), found.get("realm", ""), found.get("service", ""), found.get("scope", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Name and password, or a token that stands for both."""
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+    identity_token: str = field(default="", repr=False)
+
+    @property
+    def basic(self) -> str:
+        """As an Authorization header."""
+        return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+
+@dataclass(frozen=True)
+class Logins:
+    """The credentials of one configuration, by host."""
+
+    auths: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    helpers: frozenset[str] = frozenset()
+    """Hosts whose credentials a program outside keeps, which is not asked; `*` is every host."""
+    source: str = ""
+
+    @classmethod
+    def read(cls, folder: Path | None = None) -> Self:
+        """Of `docker login`; nothing when there is none. Raises RegistryRefusedError when it cannot be read."""
+        named = os.environ.get(CONFIG_VARIABLE)
+        path = (folder or (Path(named) if named else Path.home() / ".docker")) / "config.json"
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            helpers = frozenset(content.get("credHelpers") or {}) | ({"*"} if content.get("credsStore") else set())
+            return cls(dict(content.get("auths") or {}), helpers, str(path))
+        except FileNotFoundError:
+            return cls(source=str(path))
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise RegistryRefusedError(f"{path} is no configuration of docker login: {error}") from None
+
+    def find(self, host: str) -> Login | None:
+        """For one registry. Raises RegistryRefusedError for an entry that makes no sense."""
+        for key in _HUB_KEYS if host == HUB else (host, f"https://{host}", f"http://{host}"):
+            entry = self.auths.get(key) or self.auths.get(f"{key}/v1/") or self.auths.get(f"{key}/v2/")
+            if entry:
+                return self._login(host, entry)
+        return None
+
+    def _login(self, host: str, entry: Any) -> Login:
+        try:
+            if token := entry.get("identitytoken"):
+                return Login(identity_token=token)
+            if "auth" in entry:
+                user, _, password = base64.b64decode(entry["auth"], validate=True).decode().partition(":")
+                return Login(user, password.strip("\0"))
+            return Login(entry["username"], entry["password"])
+        except (binascii.Error, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise RegistryRefusedError(f"{self.source}: the entry of {host} cannot be read: {error!r}") from None
+
+    def missing(self, host: str) -> str:
+        """What to do about a host that does not let us in."""
+        if self.helpers & {host, "*"}:
+            return f"its credentials are kept by a helper program, which is not asked: put them into {self.source}"
+        if self.find(host) is None:
+            return f"there are no credentials for it in {self.source}: set images.registry.secret, or docker login"
+        return f"the credentials in {self.source} are not enough, or there is no such repository"
