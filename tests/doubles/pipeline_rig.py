@@ -1,0 +1,281 @@
+"""The workflow on the real Argo controller for tests: a namespace with volumes, and the commands that people type.
+
+Real are the controller, its executor, the pods, the volumes and the programs. What stands in: images. The steps' image
+holds nothing of ours, the checkout's environment is shown to the pods from the machine (`testbed.pipeline_image`).
+Everything that is done is noted as a transcript.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentic.cluster.settings import ClusterSettings
+from agentic.sandbox.kube.rights import sandbox_rules
+from agentic.sandbox.settings import PodSandbox
+from testbed.access import ClusterAccess, Rules
+from testbed.pipeline_image import host_mounts, import_pipeline_image
+from testbed.storage import claim_object, claims_of, make_volumes, remove_volumes
+from testbed.tools import Toolbox
+
+REPOSITORY = Path(__file__).parents[2]
+IMAGE = "agentic-rl/on-node:local"
+RUN_LABEL = "agentic-rl/run"
+OVER = ("Succeeded", "Failed", "Error")
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    said: str
+    """Both streams."""
+
+
+@dataclass
+class Transcript:
+    """What was typed, what was said, and what happened meanwhile, with the seconds since the start."""
+
+    lines: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+    hidden: dict[str, str] = field(default_factory=dict)
+    """Text that only this machine has → what is written for it."""
+
+    def note(self, text: str) -> None:
+        for long, short in self.hidden.items():
+            text = text.replace(long, short)
+        self.lines += [f"[{time.monotonic() - self.started:6.1f} s] {line}" for line in text.rstrip().splitlines()]
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(self.lines) + "\n")
+
+
+class Node(NamedTuple):
+    """One node of a Workflow's status."""
+
+    name: str
+    kind: str
+    phase: str
+    message: str
+    pod: str
+    """Empty unless it is a pod's."""
+
+
+@dataclass
+class Pipeline:
+    """One namespace in which runs are made; they share its volumes, as users' do."""
+
+    cluster: ClusterAccess
+    namespace: str
+    volumes: Mapping[str, Path]
+    """Claim → its folder on this machine."""
+    settings: Sequence[str]
+    """Given with each submission."""
+    transcript: Transcript
+
+    def run_dir(self, run_id: str) -> Path:
+        return self.volumes["verl-runs"] / "runs" / run_id
+
+    def submit(self, run_id: str, *more: str) -> str:
+        """Create the Workflow by our command; its name."""
+        ended = self.command("submit", "--profile", "cluster-demo", "--run-id", run_id, *self.settings, *more)
+        assert ended.code == 0, ended.said
+        return f"agentic-rl-{run_id}"
+
+    def command(self, *words: str, timeout_seconds: float = 900) -> Ended:
+        """`python3 workflows/submit.py WORDS`, as somebody with kubectl access."""
+        command = [sys.executable, "workflows/submit.py", *words]
+        return self._run("python3 workflows/submit.py", words, command, timeout_seconds)
+
+    def argo(self, *words: str) -> Ended:
+        """Argo's own command line."""
+        program = str(Toolbox(self.cluster.layout).path("argo"))
+        where = [f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={self.namespace}"]
+        return self._run("argo", words, [program, *words, *where], 120)
+
+    def _run(self, shown: str, words: Sequence[str], command: Sequence[str], timeout_seconds: float) -> Ended:
+        self.transcript.note(f"$ {shown} {' '.join(word for word in words if word not in self.settings)}")
+        done = subprocess.run(
+            command,
+            cwd=REPOSITORY,
+            env=os.environ | {"KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": "120", "NO_COLOR": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=timeout_seconds,
+        )
+        self.transcript.note(done.stdout or "(nothing)")
+        if done.returncode:
+            self.transcript.note(f"exit code {done.returncode}")
+        return Ended(done.returncode, done.stdout)
+
+    def workflow(self, name: str) -> dict[str, Any]:
+        return self.cluster.get("workflow", name, f"--namespace={self.namespace}")
+
+    def phase(self, name: str) -> str:
+        return str(self.workflow(name).get("status", {}).get("phase", ""))
+
+    def nodes(self, name: str) -> list[Node]:
+        """In the order of their start."""
+        found = self.workflow(name).get("status", {}).get("nodes", {}).values()
+        return [
+            Node(
+                str(node["displayName"]),
+                str(node["type"]),
+                str(node["phase"]),
+                str(node.get("message", "")),
+                pod_name(node) if node["type"] == "Pod" else "",
+            )
+            for node in sorted(found, key=lambda node: str(node.get("startedAt") or "9"))
+        ]
+
+    def attempts(self, name: str, step: str) -> list[Node]:
+        """The pods of a step, first to last."""
+        return [node for node in self.nodes(name) if node.kind == "Pod" and node.name.partition("(")[0] == step]
+
+    def wait_until_over(self, name: str, timeout_seconds: float = 900) -> str:
+        """Its phase; every node that changes is noted."""
+        seen: set[Node] = set()
+
+        def is_over() -> bool:
+            self._note_changes(name, seen)
+            return self.phase(name) in OVER
+
+        self.wait(is_over, f"{name} to end", timeout_seconds, lambda: self.describe(name))
+        self._note_changes(name, seen)
+        return self.phase(name)
+
+    def _note_changes(self, name: str, seen: set[Node]) -> None:
+        for node in self.nodes(name):
+            if node not in seen and node.kind == "Pod":
+                seen.add(node)
+                self.transcript.note(f"    {node.name}: {node.phase} {node.message}".rstrip())
+
+    def wait_for_pod(self, name: str, step: str, attempt: int = 0, timeout_seconds: float = 600) -> str:
+        """The pod of a step's attempt, once its container runs."""
+
+        def running() -> str:
+            pods = self.attempts(name, step)
+            is_there = len(pods) > attempt and pods[attempt].phase == "Running"
+            return pods[attempt].pod if is_there and self.is_ready(pods[attempt].pod) else ""
+
+        return self.wait(running, f"{step} of {name} to run", timeout_seconds, lambda: self.describe(name))
+
+    def is_ready(self, pod: str) -> bool:
+        with contextlib.suppress(RuntimeError):
+            conditions = self.cluster.get("pod", pod, f"--namespace={self.namespace}")["status"].get("conditions", [])
+            return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        return False
+
+    def wait[T](self, look: Callable[[], T], what: str, timeout_seconds: float, why: Callable[[], str]) -> T:
+        deadline = time.monotonic() + timeout_seconds
+        while not (found := look()):
+            assert time.monotonic() < deadline, f"waited {timeout_seconds:.0f} s for {what}: {why()}"
+            time.sleep(0.5)
+        return found
+
+    def inside(self, pod: str, *words: str) -> str:
+        """A command in a step's container."""
+        self.transcript.note(f"$ kubectl exec {pod} -c main -- {' '.join(words)}")
+        return self.cluster.kubectl("exec", f"--namespace={self.namespace}", pod, "-c", "main", "--", *words)
+
+    def delete_pod(self, pod: str) -> None:
+        self.transcript.note(f"$ kubectl delete pod {pod}")
+        self.cluster.kubectl("delete", "pod", pod, f"--namespace={self.namespace}", "--wait=false")
+
+    def evict_pod(self, pod: str) -> None:
+        """As `kubectl drain` does to the pods of a node."""
+        self.transcript.note(f"$ kubectl create --raw .../pods/{pod}/eviction")
+        metadata = {"name": pod, "namespace": self.namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
+        self.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+
+    def resubmitted(self, name: str) -> str:
+        """The newest Workflow that was made of this one."""
+        found = self.cluster.get("workflows", f"--namespace={self.namespace}")["items"]
+        made = [one["metadata"] for one in found if one["metadata"]["name"].startswith(f"{name}-")]
+        return str(max(made, key=lambda metadata: str(metadata["creationTimestamp"]))["name"])
+
+    def describe(self, name: str) -> str:
+        """For a failed test: the nodes, and the ends of the steps' logs."""
+        lines = [f"{node.name} {node.phase} {node.message}" for node in self.nodes(name) if node.kind == "Pod"]
+        run_id = name.removeprefix("agentic-rl-")
+        for log in sorted((self.run_dir(run_id) / "logs").glob("*.log")):
+            lines += [f"-- {log.name}", *log.read_text(errors="replace").splitlines()[-8:]]
+        return "\n".join([*lines, json.dumps(self.events())[:3000]])
+
+    def events(self) -> list[str]:
+        found = self.cluster.get("events", f"--namespace={self.namespace}")["items"]
+        return [f"{one['reason']}: {one.get('message', '')}" for one in found if one.get("type") != "Normal"]
+
+    def labelled(self, run_id: str) -> list[str]:
+        """Every object of the namespace with the run's label, as kind/name."""
+        listed = self.cluster.kubectl("api-resources", "--verbs=list", "--namespaced", "-o", "name").split()
+        kinds = [kind for kind in listed if not kind.startswith("events")]
+        where = (f"--namespace={self.namespace}", f"--selector={RUN_LABEL}={run_id}", "-o", "name")
+        return self.cluster.kubectl("get", ",".join(kinds), "--ignore-not-found", *where).split()
+
+
+def pod_name(node: Mapping[str, Any]) -> str:
+    """As the controller names pods: workflow, template, hash of the node."""
+    template = node.get("templateName", "")
+    identity = str(node["id"])
+    workflow, _, digest = identity.rpartition("-")
+    return f"{workflow}-{template}-{digest}"
+
+
+def settings_of(cluster: ClusterAccess, namespace: str) -> list[str]:
+    """What a user of this cluster names: namespace, images, registry, folders of the nodes."""
+    return [
+        f"cluster.namespace={namespace}",
+        f"cluster.steps_image={IMAGE}",
+        f"cluster.trainer_image={IMAGE}",
+        f"cluster.mounts={host_mounts()}",
+        "sandbox.base_image=agentic/base:local",
+        f"sandbox.image_pattern={cluster.layout.registry}/{namespace}/{{task}}:{{environment}}",
+    ]
+
+
+RULES: Rules = (
+    *sandbox_rules(PodSandbox()),
+    {"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]},
+)
+
+
+@contextlib.contextmanager
+def pipeline_space(cluster: ClusterAccess, folder: Path, transcript: Transcript) -> Iterator[Pipeline]:
+    """A namespace of its own with volumes, claims and the workflow's account; it goes away in the background."""
+    namespace = f"pipeline-{uuid.uuid4().hex[:8]}"
+    import_pipeline_image(cluster.layout)
+    cluster.kubectl("create", "namespace", namespace)
+    try:
+        cluster.kubectl("wait", f"--namespace={namespace}", "--for=create", "serviceaccount/default", "--timeout=60s")
+        settings = ClusterSettings()
+        claims = [claim.model_copy(update={"size": "4Gi"}) for claim in claims_of(settings)]
+        volumes = make_volumes(cluster, namespace, claims, folder)
+        cluster.apply(*(claim_object(namespace, claim) for claim in claims))
+        cluster.make_account(settings.service_account, namespace, RULES, folder / "account.kubeconfig")
+        transcript.hidden |= {namespace: "NAMESPACE", str(folder): "VOLUMES"}
+        yield Pipeline(cluster, namespace, volumes, settings_of(cluster, namespace), transcript)
+    finally:
+        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+        remove_volumes(cluster, namespace)
+
+
+@contextlib.contextmanager
+def noted(transcript: Transcript, path: Path) -> Iterator[Transcript]:
+    """Written whatever becomes of the tests."""
+    try:
+        yield transcript
+    finally:
+        transcript.write(path)
