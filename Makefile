@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: exec-server help setup demo test test-full test-speed test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
+.PHONY: exec-server help setup demo test test-full test-speed test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster cluster-run bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ proxy-mutants: setup ## Break each invariant of the proxy on purpose and see its
 
 test-cluster: cluster ## Run the tests that need it (ARGS="-k exec" picks some)
 	@$(PYTHON) -m testbed run $(PYTHON) -m pytest -m cluster $(ARGS)
+
+cluster-run: cluster ## Run the whole workflow as pods, with faults; writes docs/results/cluster-run.txt
+	@CLUSTER_RUN_TRANSCRIPT=docs/results/cluster-run.txt $(PYTHON) -m testbed run $(PYTHON) -m pytest -m cluster -v tests/cluster/test_pipeline_run.py $(ARGS)
 
 test-clients: setup ## Run the real agents (Codex, Claude Code, opencode, ...) through the proxy, on a script and on vLLM
 	@$(PYTHON) -m agentic.rollout.agents install >/dev/null
