@@ -1,28 +1,41 @@
-"""Looks for every sign in everything that was observed, and says each trouble once for each place."""
+"""Looks for every sign in everything that was observed, and says each trouble once for each thing it is about."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from agentic.cluster.errors import one_line
 from agentic.cluster.troubles.catalogue import CATALOGUE
-from agentic.cluster.troubles.kinds import Evidence, Trouble
+from agentic.cluster.troubles.kinds import Evidence, Kind, Place, Trouble
 from agentic.cluster.troubles.observations import Observation, observe
-from agentic.cluster.troubles.signs import SIGNS
+
+SCHEDULER = ("Unschedulable", "FailedScheduling")
+"""Its message lists what each node lacks, so that it may show several troubles; any other shows one."""
 
 
 def find_troubles(evidence: Evidence) -> list[Trouble]:
-    """What the evidence shows; empty when it shows nothing. Of what says the same, the most exact is kept."""
+    """What the evidence shows; empty when it shows nothing. Where something exact is known, general words are left
+    out."""
     found: dict[tuple[str, str], Observation] = {}
     for observation in observe(evidence):
-        name = _name_of(observation)
-        if name is not None:
-            found.setdefault((name, observation.about), observation)
+        for kind in _kinds_in(observation):
+            found.setdefault((kind.name, observation.about), observation)
     return [make_trouble(name, seen.where, seen.text) for (name, _), seen in _exact(found)]
 
 
-def make_trouble(name: str, where: str, message: str, remedy: str = "") -> Trouble:
-    """A trouble of the catalogue; its own remedy unless one that knows more is given."""
+def name_refusal(where: str, answer: str) -> Trouble | None:
+    """The trouble that the API server's answer to a request shows, if it shows one."""
+    for kind in _kinds_in(Observation(Place.ANSWER, where, where, answer)):
+        return make_trouble(kind.name, where, answer)
+    return None
+
+
+def make_trouble(
+    name: str, where: str, message: str, *, remedy: str | None = None, transient: bool | None = None
+) -> Trouble:
+    """A trouble of the catalogue, with the catalogue's words unless better ones are known."""
     kind = CATALOGUE[name]
-    return Trouble(name, where, one_line(message), remedy or kind.remedy, kind.transient)
+    return Trouble(
+        name, where, one_line(message), remedy or kind.remedy, kind.transient if transient is None else transient
+    )
 
 
 def grouped(troubles: Sequence[Trouble]) -> list[Trouble]:
@@ -40,14 +53,20 @@ def _together(same: Sequence[Trouble]) -> Trouble:
     return Trouble(first.name, f"{first.where} and {len(same) - 1} more", first.message, first.remedy, first.transient)
 
 
-def _name_of(observation: Observation) -> str | None:
-    for sign in SIGNS:
-        if observation.place in sign.places and sign.words.search(observation.text):
-            return sign.name
-    return None
+def _kinds_in(observation: Observation) -> Iterator[Kind]:
+    shown = (kind for kind in CATALOGUE.values() if _is_shown(kind, observation))
+    if observation.text.startswith(SCHEDULER):
+        yield from shown
+    elif first := next(shown, None):
+        yield first
 
 
-def _exact(found: dict[tuple[str, str], Observation]) -> Iterator[tuple[tuple[str, str], Observation]]:
+def _is_shown(kind: Kind, observation: Observation) -> bool:
+    return any(observation.place in sign.places and sign.words.search(observation.text) for sign in kind.signs)
+
+
+def _exact(found: Mapping[tuple[str, str], Observation]) -> Iterator[tuple[tuple[str, str], Observation]]:
+    exact = {about for name, about in found if not CATALOGUE[name].is_general}
     for (name, about), observation in found.items():
-        if not any((exact, about) in found for exact in CATALOGUE[name].general_of):
+        if about not in exact or not CATALOGUE[name].is_general:
             yield (name, about), observation

@@ -1,7 +1,9 @@
-"""What is looked at, what is found, and how a kind of trouble is described."""
+"""What is looked at, what is found, and how a kind of trouble is described and seen."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from agentic.cluster.resources import JsonObject
 
@@ -40,6 +42,39 @@ class Evidence:
     """Name of a log to its text, or its tail."""
 
 
+class Place(Enum):
+    """Who says something, and so which words it can hold."""
+
+    WAITING = "waiting"
+    """A container's waiting state, `reason: message`."""
+    ENDED = "ended"
+    """A container's end, `reason (exit code n): message`."""
+    POD = "pod"
+    """A pod's own reason, or a condition of it that is not as it should be, `reason: message`."""
+    EVENT = "event"
+    """`reason: message`."""
+    OBJECT = "object"
+    """State, phase, conditions and messages of anything else; of a Workflow, what its nodes say."""
+    LOG = "log"
+    """One line of a log."""
+    ANSWER = "answer"
+    """What the API server answered to a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Words at places."""
+
+    places: frozenset[Place]
+    words: re.Pattern[str]
+    source: str
+    """The component that says so, and where in it that stands."""
+
+
+def sign(places: Sequence[Place], words: str, source: str) -> Sign:
+    return Sign(frozenset(places), re.compile(words), source)
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A row of the catalogue."""
@@ -49,7 +84,20 @@ class Kind:
     """What is wrong, for people, in half a sentence."""
     remedy: str
     """What to do, on one line."""
+    signs: tuple[Sign, ...] = ()
+    """None: only a check of the doctor finds it."""
     transient: bool = False
     """Whether it may pass without a change."""
-    general_of: frozenset[str] = frozenset()
-    """Kinds that say the same more exactly: where one of them is found at the same object, this one is left out."""
+    is_general: bool = False
+    """Left out where anything more exact is found at the same object."""
+
+
+PULLING = (Place.WAITING, Place.EVENT, Place.OBJECT)
+"""Where kubelet says why an image is not there; a Workflow's node repeats it."""
+SCHEDULING = (Place.POD, Place.EVENT, Place.OBJECT)
+STARTING = (Place.WAITING, Place.ENDED, Place.EVENT, Place.OBJECT)
+ENDING = (Place.ENDED, Place.OBJECT)
+MAKING = (Place.EVENT, Place.OBJECT, Place.ANSWER, Place.LOG, Place.ENDED)
+"""Where the API server's refusal of a new object shows: at who wanted it."""
+SAYING = (Place.LOG, Place.ENDED, Place.OBJECT)
+"""What a program says: its log, or its last words as the container's message."""

@@ -1,33 +1,26 @@
 """What components said about one object, taken out of where each of them writes it.
 
 An observation is one text at one place. Events about an object that is well by now are no observations: a pod that runs
-was unschedulable once, and nobody needs to hear of it.
+was unschedulable once, and nobody needs to hear of it. A pod, a node of a Workflow and a log that belong to the same
+step are about the same thing, so that it is told once.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from typing import Any
 
-from agentic.cluster.errors import one_line
 from agentic.cluster.resources import JsonObject, name_of
-from agentic.cluster.troubles.kinds import Evidence
+from agentic.cluster.troubles.kinds import Evidence, Place
 
-
-class Place(Enum):
-    """Who says it, and so which words it can hold."""
-
-    WAITING = "waiting"
-    """A container's waiting state, `reason: message`."""
-    ENDED = "ended"
-    """A container's end, `reason (exit code n): message`."""
-    POD = "pod"
-    """A pod's own reason, or a condition of it that is not as it should be."""
-    EVENT = "event"
-    """`reason: message`."""
-    OBJECT = "object"
-    """State, phase, conditions and message of anything else."""
-    LOG = "log"
-    """One line of a log."""
+NODE_NAME = "workflows.argoproj.io/node-name"
+"""Annotation of Argo's pods: `workflow.task(0)`."""
+ARGO_PREFIX = re.compile(r"^(?:Pod failed before \S+ container starts due to |main: )")
+"""What Argo 4.0.5 puts before kubelet's words (`inferFailedReason`)."""
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+RAY_PREFIX = re.compile(r"^\(\w+(?:\([^)]*\))? pid=\d+[^)]*\)\s*")
+"""What Ray puts before the lines of its workers."""
+UNWELL_NODES = ("Failed", "Error", "Pending")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +29,7 @@ class Observation:
 
     place: Place
     about: str
-    """The object, such as `pod x`; what general kinds of trouble yield within."""
+    """What it belongs to, such as `pod x`: one trouble is told once about it, and general kinds yield within it."""
     where: str
     """The object, and the part of it."""
     text: str
@@ -45,56 +38,134 @@ class Observation:
 def observe(evidence: Evidence) -> Iterator[Observation]:
     """All of it, states before events before logs: the first that shows a trouble is the one that is told."""
     well = set()
+    for body in (*evidence.pods, *evidence.objects):
+        if _is_well(body):
+            well.add(_where(body))
     for pod in evidence.pods:
         yield from _of_pod(pod)
-        well |= {_about(pod)} if _is_pod_well(pod) else set()
+    for body in evidence.objects:
+        if _where(body) not in well:
+            yield from _of_object(body)
     for event in evidence.events:
-        about = _about_of_event(event)
-        if about not in well:
-            yield Observation(Place.EVENT, about, about, f"{event.get('reason', '')}: {event.get('message') or ''}")
+        where = _where_of_event(event)
+        if where not in well:
+            yield Observation(Place.EVENT, where, where, _reason(event))
     for name, text in evidence.logs.items():
         for line in text.splitlines():
-            yield Observation(Place.LOG, f"log {name}", f"log {name}", line)
+            said = RAY_PREFIX.sub("", ANSI.sub("", line))
+            yield Observation(Place.LOG, f"step {name.removesuffix('.log')}", f"log {name}", said)
 
 
-def _about(body: JsonObject) -> str:
+def _where(body: JsonObject) -> str:
     return f"{str(body.get('kind') or 'Pod').lower()} {name_of(body)}"
 
 
-def _about_of_event(event: JsonObject) -> str:
+def _where_of_event(event: JsonObject) -> str:
     target = event.get("involvedObject") or event.get("regarding") or {}
     return f"{str(target.get('kind', 'object')).lower()} {target.get('name', '')}"
 
 
+def _reason(said: Mapping[str, Any]) -> str:
+    """`reason: message` of an event, a condition or a state."""
+    return f"{said.get('reason') or ''}: {said.get('message') or said.get('note') or ''}"
+
+
 def _of_pod(pod: JsonObject) -> Iterator[Observation]:
-    about, status = _about(pod), pod.get("status", {})
+    where, status = _where(pod), pod.get("status", {})
+    about = _step_of(pod) or where
     if status.get("reason"):
-        yield Observation(Place.POD, about, about, f"{status['reason']}: {status.get('message') or ''}")
+        yield Observation(Place.POD, about, where, _reason(status))
     for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            yield Observation(Place.POD, about, about, f"{condition.get('reason')}: {condition.get('message') or ''}")
+        if (condition.get("type"), condition.get("status")) in (
+            ("PodScheduled", "False"),
+            ("DisruptionTarget", "True"),
+        ):
+            yield Observation(Place.POD, about, where, _reason(condition))
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        yield from _of_container(about, container)
+        yield from _of_container(about, where, container)
 
 
-def _of_container(about: str, container: JsonObject) -> Iterator[Observation]:
-    where = f"{about}, container {container.get('name', '')}"
+def _step_of(pod: JsonObject) -> str:
+    """The step that Argo made the pod for."""
+    node = (pod.get("metadata", {}).get("annotations") or {}).get(NODE_NAME, "")
+    return f"step {_step_name(node.rpartition('.')[2])}" if "." in node else ""
+
+
+def _step_name(node: str) -> str:
+    """A node's display name without the counters of retries and of a fan-out: `build-images(3:x)(0)`."""
+    return node.partition("(")[0]
+
+
+def _of_container(about: str, where: str, container: JsonObject) -> Iterator[Observation]:
+    part = f"{where}, container {container.get('name', '')}"
     state, last = container.get("state") or {}, container.get("lastState") or {}
     if waiting := state.get("waiting"):
-        text = f"{waiting.get('reason', '')}: {waiting.get('message') or ''}"
-        yield Observation(Place.WAITING, about, where, text)
+        yield Observation(Place.WAITING, about, part, _reason(waiting))
     for ended in (state.get("terminated"), last.get("terminated")):
-        if ended:
-            text = (
-                f"{ended.get('reason', '')} (exit code {ended.get('exitCode')}): {one_line(ended.get('message') or '')}"
+        if ended and ended.get("exitCode") != 0:
+            reason = f"{ended.get('reason') or 'Error'} (exit code {ended.get('exitCode')})"
+            yield Observation(Place.ENDED, about, part, f"{reason}: {ended.get('message') or ''}")
+
+
+def _of_object(body: JsonObject) -> Iterator[Observation]:
+    where, status = _where(body), body.get("status") or {}
+    for text in _state_of(str(body.get("kind", "")), status):
+        yield Observation(Place.OBJECT, where, where, text)
+    if body.get("kind") == "Workflow":
+        yield from _of_workflow(where, status)
+
+
+def _state_of(kind: str, status: Mapping[str, Any]) -> Iterator[str]:
+    match kind:
+        case "PersistentVolumeClaim":
+            yield f"Claim is {status.get('phase', 'Pending')}"
+        case "RayCluster":
+            yield f"RayCluster is {status.get('state') or 'not ready'}: {status.get('reason') or ''}"
+    for condition in status.get("conditions") or ():
+        if kind in ("Node", "RayCluster"):
+            yield (
+                f"{'Node ' if kind == 'Node' else ''}{condition.get('type')} is {condition.get('status')}: "
+                + _reason(condition)
             )
-            yield Observation(Place.ENDED, about, where, text)
+        else:
+            yield _reason(condition)
+    if status.get("message"):
+        yield str(status["message"])
 
 
-def _is_pod_well(pod: JsonObject) -> bool:
-    status = pod.get("status", {})
-    ready = any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for condition in status.get("conditions") or ()
-    )
-    return status.get("phase") == "Succeeded" or ready
+def _of_workflow(where: str, status: Mapping[str, Any]) -> Iterator[Observation]:
+    """What its nodes say; a try of a step that succeeded after all is forgotten."""
+    nodes: Mapping[str, Any] = status.get("nodes") or {}
+    forgotten = {
+        child
+        for node in nodes.values()
+        if node.get("type") == "Retry" and node.get("phase") == "Succeeded"
+        for child in node.get("children") or ()
+    }
+    for name, node in nodes.items():
+        message = str(node.get("message") or "")
+        if message and node.get("phase") in UNWELL_NODES and name not in forgotten:
+            step = f"step {_step_name(str(node.get('displayName') or name))}"
+            yield Observation(Place.OBJECT, step, f"{where}, {step}", ARGO_PREFIX.sub("", message))
+
+
+def _is_well(body: JsonObject) -> bool:
+    """Whether it is as it should be, so that what was once said about it counts no more."""
+    status = body.get("status") or {}
+    conditions = {one.get("type"): one.get("status") for one in status.get("conditions") or ()}
+    match body.get("kind"):
+        case "Pod" | None:
+            return status.get("phase") == "Succeeded" or conditions.get("Ready") == "True"
+        case "PersistentVolumeClaim":
+            return status.get("phase") == "Bound"
+        case "RayCluster":
+            return status.get("state") == "ready"
+        case "Workflow":
+            return status.get("phase") == "Succeeded"
+        case "Job":
+            return conditions.get("Complete") == "True"
+        case "Node":
+            pressed = any(conditions.get(f"{what}Pressure") == "True" for what in ("Memory", "Disk", "PID"))
+            return conditions.get("Ready") == "True" and not pressed
+        case _:
+            return conditions.get("Ready") == "True" or conditions.get("Available") == "True"
