@@ -8,6 +8,13 @@ from pathlib import Path
 
 from agentic.processes import marks
 from agentic.rollout.agent_loop_config import CONFIG_VARIABLE
+from agentic.training.head_job import OUTPUT_VARIABLE
+
+STOP_WAIT_SECONDS = 60
+"""What a job on a Ray cluster gets to end in good order."""
+
+CONTAINER_OUTPUT = "/proc/1/fd/1"
+"""Standard output of a container's first process, which `kubectl logs` shows."""
 
 
 def base_environment(run_id: str, workspace: Path) -> dict[str, str]:
@@ -41,6 +48,19 @@ def ray_environment(run_id: str, workspace: Path, token_file: Path) -> dict[str,
         # Ray would hide the (absent) GPUs from workers and warns about it at each start.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
+
+
+def head_environment(run_id: str, workspace: Path, token_file: Path, *, device: str, threads: int) -> dict[str, str]:
+    """For the pods of a Ray cluster of this run, hence for all workers in them and for its jobs."""
+    variables = {
+        **ray_environment(run_id, workspace, token_file),
+        # Ray kills a job that was told to end after three seconds of its own; a trainer ends its children first.
+        "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_SECONDS),
+        OUTPUT_VARIABLE: CONTAINER_OUTPUT,
+        # No Grafana stands beside the dashboard; without this it waits for one.
+        "RAY_GRAFANA_HOST": "DISABLED",
+    }
+    return variables | (cpu_environment(threads) if device == "cpu" else {})
 
 
 def cpu_environment(threads: int) -> dict[str, str]:

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from agentic import files
 from agentic.proxy import make_renderer
 from agentic.proxy.engines.vllm_http import VllmHttpEngine
@@ -20,41 +18,10 @@ from agentic.rollout.records import Phase, RolloutRecord, read_records, summaris
 from agentic.sandbox.settings import pooled_for
 from agentic.training.engine_server import serve
 from agentic.training.job import trainer_threads
-from agentic.training.jobs import TrainJob, TrainSummary
+from agentic.training.jobs import EvaluationSummary, Rate, SplitEvaluation, TrainJob, TrainSummary
 from agentic.training.resume import claim
 
 OnProgress = Callable[[int, int, str], None]
-
-
-class Rate(BaseModel):
-    """Resolved over graded; rollouts lost to infrastructure are in neither."""
-
-    model_config = ConfigDict(frozen=True)
-
-    resolved: int
-    graded: int
-    infra: int
-    rate: float | None
-
-
-class SplitEvaluation(BaseModel):
-    """One held-out split."""
-
-    model_config = ConfigDict(frozen=True)
-
-    before: Rate
-    after: Rate
-
-
-class EvaluationSummary(BaseModel):
-    """`runs/<run-id>/evaluation.json`."""
-
-    model_config = ConfigDict(frozen=True)
-
-    checkpoint: str
-    checkpoint_step: int
-    seconds: float
-    splits: dict[str, SplitEvaluation]
 
 
 async def evaluate(job: TrainJob, summary: TrainSummary, on_progress: OnProgress) -> EvaluationSummary:

@@ -45,8 +45,11 @@ class Launch(NamedTuple):
     log: Path
 
 
-async def train(job: TrainJob, on_progress: OnProgress) -> TrainSummary:
+async def train(job: TrainJob, on_progress: OnProgress, address: str | None = None) -> TrainSummary:
     """Train to the last step, or until validation stops rising.
+
+    Args:
+        address: of the Ray head to train on; `None` = one of this machine, started if there is none.
 
     Raises:
         SizingError, PermanentError: settings that cannot run; nothing was started.
@@ -57,7 +60,7 @@ async def train(job: TrainJob, on_progress: OnProgress) -> TrainSummary:
     resume.claim(job)
     plan = _plan(job)
     if not plan.is_done:
-        await _run(job, prepare(job, plan), on_progress)
+        await _run(job, prepare(job, plan, address), on_progress)
     return summarise(job)
 
 
@@ -68,7 +71,7 @@ def _plan(job: TrainJob) -> resume.Plan:
     return resume.plan(checkpoints.latest_step(job.checkpoint_dir), validated, job.train, stalled=stalled)
 
 
-def prepare(job: TrainJob, plan: resume.Plan) -> Launch:
+def prepare(job: TrainJob, plan: resume.Plan, address: str | None = None) -> Launch:
     """Check the settings against the model, write what verl and the agent loop read, make sure that Ray runs."""
     sizing = resolve(job.train, read_shape(job.model_dir))
     loops, rollout_config = job.run_dir / "agent_loops.yaml", job.run_dir / "rollout.json"
@@ -94,7 +97,8 @@ def prepare(job: TrainJob, plan: resume.Plan) -> Launch:
         rollout_config=rollout_config,
         metrics=attempt,
     )
-    arguments.append(f"+ray_kwargs.ray_init.address={ensure_cluster(job.run_id, job.run_dir, job.ray, job.train)}")
+    head = address or ensure_cluster(job.run_id, job.run_dir, job.ray, job.train)
+    arguments.append(f"+ray_kwargs.ray_init.address={head}")
     arguments += environment_overrides(environment)
     logs = job.run_dir / "logs"
     logs.mkdir(exist_ok=True)

@@ -90,3 +90,34 @@ class TrainSummary(BaseModel):
     first_rate: float | None
     checkpoint: str
     """Folder of the best checkpoint's Hugging Face export, relative to the run's folder."""
+
+
+class Rate(BaseModel):
+    """Resolved over graded; rollouts lost to infrastructure are in neither."""
+
+    model_config = ConfigDict(frozen=True)
+
+    resolved: int
+    graded: int
+    infra: int
+    rate: float | None
+
+
+class SplitEvaluation(BaseModel):
+    """One held-out split."""
+
+    model_config = ConfigDict(frozen=True)
+
+    before: Rate
+    after: Rate
+
+
+class EvaluationSummary(BaseModel):
+    """`runs/<run-id>/evaluation.json`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    checkpoint: str
+    checkpoint_step: int
+    seconds: float
+    splits: dict[str, SplitEvaluation]
