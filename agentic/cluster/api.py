@@ -58,8 +58,10 @@ class KubeApi(Protocol):
         """Raises AlreadyExistsError, unless it was this very call that made the object."""
         ...
 
-    async def apply(self, resource: Resource, body: JsonObject, *, namespace: str | None = None) -> JsonObject:
-        """Server-side apply under our field manager, taking over fields that others hold."""
+    async def apply(
+        self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
+    ) -> JsonObject:
+        """Server-side apply under our field manager, taking over fields that others hold; unknown ones are refused."""
         ...
 
     async def patch(

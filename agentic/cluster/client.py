@@ -129,13 +129,23 @@ class KubeClient:
                     return found
             raise
 
-    async def apply(self, resource: Resource, body: JsonObject, *, namespace: str | None = None) -> JsonObject:
+    async def apply(
+        self,
+        resource: Resource,
+        body: JsonObject,
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+    ) -> JsonObject:
         name = name_of(body)
         call = Call(
             self._what("apply", resource, name, namespace),
             "PATCH",
             self._path(resource, namespace, name),
-            (("fieldManager", FIELD_MANAGER), ("force", "true")),
+            (
+                *(("fieldManager", FIELD_MANAGER), ("force", "true"), ("fieldValidation", "Strict")),
+                *_unless_empty("dryRun", "All" if dry_run else ""),
+            ),
             body,
             APPLY_TYPE,
         )
@@ -213,14 +223,48 @@ class KubeClient:
         what, idle = self._what("watch", resource, "", namespace), self._transport.settings.watch_idle_seconds
         params = [("watch", "true"), ("allowWatchBookmarks", "true"), ("resourceVersion", resource_version)]
         params += selectors(labels, fields)
+        async with self._stream(what, self._path(resource, namespace), params, idle) as content:
+            try:
+                async for line in content:
+                    yield read_event(line, what)
+            except ValueError as problem:
+                raise ApiUnavailableError(f"{what}: an event longer than {WATCH_LINE_BYTES} bytes") from problem
+
+    async def log(
+        self,
+        pod: str,
+        *,
+        namespace: str | None = None,
+        container: str = "",
+        follow: bool = False,
+        previous: bool = False,
+        tail_lines: int | None = None,
+    ) -> AsyncIterator[bytes]:
+        """What a container printed, piece by piece; with `follow` until it ends. Raises NotFoundError without the pod,
+        InvalidObjectError before the container has started, ApiUnavailableError when the stream breaks."""
+        chosen = {"container": container, "tailLines": "" if tail_lines is None else str(tail_lines)}
+        chosen |= {"follow": "true" if follow else "", "previous": "true" if previous else ""}
+        params = [pair for name, value in chosen.items() for pair in _unless_empty(name, value)]
+        what = self._what("read the log of", PODS, pod, namespace)
+        # A followed container may be silent for hours; the socket's keep-alive notices an end that has vanished.
+        idle = None if follow else self._transport.settings.request_timeout_seconds
+        async with self._stream(what, self._path(PODS, namespace, pod, "log"), params, idle) as content:
+            async for piece in content.iter_any():
+                yield piece
+
+    @asynccontextmanager
+    async def _stream(
+        self, what: str, path: str, params: Sequence[tuple[str, str]], idle_seconds: float | None
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """The body of an answer that comes little by little; not retried, since a reader knows where to go on."""
         async with self._transport.turn():
             access = await self._transport.access()
         try:
             async with self._transport.session.get(
-                access.server + self._path(resource, namespace),
-                params=params,
+                access.server + path,
+                params=list(params),
                 read_bufsize=WATCH_LINE_BYTES,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=idle),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=idle_seconds),
                 headers=access.headers,
                 ssl=access.tls,
                 proxy=access.proxy,
@@ -228,12 +272,9 @@ class KubeClient:
             ) as response:
                 if response.status != 200:
                     raise error_of(response.status, as_status(await response.text()), what)
-                async for line in response.content:
-                    yield read_event(line, what)
+                yield response.content
         except BROKEN as problem:
             raise unreachable(what, problem) from problem
-        except ValueError as problem:
-            raise ApiUnavailableError(f"{what}: an event longer than {WATCH_LINE_BYTES} bytes") from problem
 
     @asynccontextmanager
     async def exec(

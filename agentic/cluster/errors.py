@@ -6,6 +6,7 @@
     ├── QuotaExceededError       the namespace's quota has no room at the moment
     ├── WatchExpiredError        410: the place in the event stream is gone; the watcher lists again by itself
     ├── WaitTimeoutError         what was waited for did not come about in time
+    ├── ObjectEndingError        an object of that name is on its way out
     └── ExecStreamLostError      the stream of a command broke, or its container did, before the command's end was known
     PermanentError
     ├── NotFoundError            there is no such object
@@ -13,7 +14,10 @@
     ├── CredentialsError         no usable credentials, or they were refused (401)
     ├── ForbiddenError           the account lacks a right; names account, verb and resource
     ├── AdmissionRefusedError    a webhook or policy refused the object
-    └── InvalidObjectError       the API server's validation refused the object
+    ├── InvalidObjectError       the API server's validation refused the object
+    ├── ForeignObjectError       an object of that name is there, and not ours to change
+    ├── OtherRunError            an object of that name belongs to another run
+    └── StorageMisfitError       volumes and nodes, or two settings, that do not go together
 
 `error_of` is the one place that turns an answer into one of them. Every message is one line.
 """
@@ -56,6 +60,10 @@ class WaitTimeoutError(TransientError):
     """Something did not come about in time."""
 
 
+class ObjectEndingError(TransientError):
+    """An object of that name is being deleted and has to be gone first."""
+
+
 class ExecStreamLostError(TransientError):
     """A command's stream ended without its exit code."""
 
@@ -82,6 +90,18 @@ class AdmissionRefusedError(PermanentError):
 
 class InvalidObjectError(PermanentError):
     """The API server's own validation refused the object."""
+
+
+class ForeignObjectError(PermanentError):
+    """Somebody else made an object of that name."""
+
+
+class OtherRunError(PermanentError):
+    """An object of that name belongs to another run."""
+
+
+class StorageMisfitError(PermanentError):
+    """Claims that the run's pods cannot use."""
 
 
 type ApiError = TransientError | PermanentError

@@ -50,6 +50,23 @@ ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "Rol
 NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+SERVICES = Resource("", "v1", "services", "Service")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", is_namespaced=False)
+RAY_CLUSTERS = Resource("ray.io", "v1", "rayclusters", "RayCluster")
+WORKFLOWS = Resource("argoproj.io", "v1alpha1", "workflows", "Workflow")
+
+APPLIED = (
+    *(CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, NETWORK_POLICIES, CLAIMS),
+    *(SERVICES, DEPLOYMENTS, JOBS, RAY_CLUSTERS),
+)
+"""What the pipeline makes in a cluster, beside its sandboxes."""
+
+
+def resource_of(body: JsonObject) -> Resource:
+    """The address of an object that the pipeline makes. Raises KeyError for any other kind."""
+    return {(kind.api_version, kind.kind): kind for kind in APPLIED}[body["apiVersion"], body["kind"]]
 
 
 def name_of(body: JsonObject) -> str:

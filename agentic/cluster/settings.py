@@ -4,11 +4,32 @@ The names are those of the guide for managed Kubernetes, so that its commands (`
 verl-dataset`, `kubectl get rayclusters`) show what they show there.
 """
 
-from typing import Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from agentic.settings import Settings
+
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9._-]*$")]
+"""`key=value`: a run's settings are keys of caches, so that they hold no dictionaries."""
+
+
+class Toleration(Settings):
+    """A taint that does not matter, as in a pod's spec."""
+
+    key: str
+    """Key of the taint."""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    """Whether its value counts."""
+    value: str = ""
+    """Value of the taint; empty with `Exists`."""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    """Effect of the taint; empty is every one."""
+
+
+def label_map(labels: tuple[Label, ...]) -> dict[str, str]:
+    """As the API server wants them."""
+    return {key: value for key, _, value in (label.partition("=") for label in labels)}
 
 
 class ClaimSettings(Settings):
@@ -20,6 +41,20 @@ class ClaimSettings(Settings):
     size: str
     """Capacity that is asked for when the claim has to be made, such as `50Gi`."""
 
+    kind: Literal["shared", "block"] = "shared"
+    """`shared`: object or file storage that any number of nodes mount at once (ReadWriteMany), in any zone; `block`: a
+    disk of one node at a time (ReadWriteOnce), in that node's zone."""
+
+    storage_class: str | None = None
+    """StorageClass of a claim that has to be made; `None` is the cluster's default."""
+
+    mount_path: str | None = Field(None, pattern=r"^/[^:]+$")
+    """Where Ray's pods see the same volume besides, as the guide has it; `None` is only in the workspace."""
+
+    @property
+    def access_mode(self) -> str:
+        return "ReadWriteMany" if self.kind == "shared" else "ReadWriteOnce"
+
 
 class StepResources(Settings):
     """What a container of the workflow asks for; requests equal limits."""
@@ -28,7 +63,7 @@ class StepResources(Settings):
     """CPUs, such as `2` or `500m`."""
 
     memory: str = "2Gi"
-    """Memory; a container that uses more is killed and the step tried again."""
+    """Memory; a container that uses more is killed, and the step tried again once."""
 
 
 class HeadSettings(Settings):
@@ -47,6 +82,92 @@ class HeadSettings(Settings):
     """Memory of the head: the model, the optimiser when it is offloaded, and Ray's object store."""
 
 
+class WorkerSettings(Settings):
+    """Further nodes of the RayCluster, one pod each."""
+
+    replicas: int = Field(0, ge=0)
+    """Pods besides the head: `train.nodes` less one."""
+
+    gpus: int = Field(8, ge=0)
+    """GPUs of each; equals `train.gpus_per_node`."""
+
+    cpus: int = Field(50, gt=0)
+    """CPUs of each."""
+
+    memory: str = "200Gi"
+    """Memory of each."""
+
+
+class DiskFamily(Settings):
+    """Which disks the machines of a family take."""
+
+    instance_type: str
+    """Beginning of the instance types, such as `ecs.gn5-`."""
+
+    categories: tuple[str, ...]
+    """Disk categories that they attach, as the StorageClass' parameter `type` names them."""
+
+
+class BuildKitSettings(Settings):
+    """The builder of images."""
+
+    address: str | None = None
+    """Of one that exists, such as `tcp://buildkitd.tools:1234`; `None` makes one in the namespace."""
+
+    name: str = "buildkitd"
+    """Of its Deployment and Service."""
+
+    image: str = "moby/buildkit:v0.32.2"
+    """Its image, and that of the Jobs that build. The guide takes `latest`, which changes under a run."""
+
+    port: int = Field(1234, ge=1, le=65535)
+    """Where it listens."""
+
+    rootless: bool = False
+    """Run as an ordinary user, with an image whose tag ends in `-rootless`; no privileged container then, but nodes
+    have to allow user namespaces."""
+
+    server_secret: str | None = None
+    """Secret with `ca.pem`, `cert.pem` and `key.pem` of the builder, for mutual TLS. `None` lets a NetworkPolicy decide
+    who reaches it."""
+
+    client_secret: str | None = None
+    """Secret with `ca.pem`, `cert.pem` and `key.pem` of those who build; goes with `server_secret`, or with the
+    `address` of a builder that asks for it."""
+
+    http_registries: tuple[str, ...] = ()
+    """Registries, each as `host:port`, that are spoken to without TLS."""
+
+    mirrors: tuple[str, ...] = ()
+    """Hosts that are asked for Docker Hub's images first."""
+
+    cache_size: str = "50Gi"
+    """Disk of its node that its cache may take; lost with its pod."""
+
+    cpu: str = "4"
+    """CPUs of the builder."""
+
+    memory: str = "8Gi"
+    """Memory of the builder."""
+
+    @model_validator(mode="after")
+    def _secrets_go_together(self) -> Self:
+        if self.address is None and (self.server_secret is None) != (self.client_secret is None):
+            raise ValueError(
+                "cluster.buildkit.server_secret and cluster.buildkit.client_secret go together: name both or neither"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _image_is_rootless(self) -> Self:
+        if self.rootless and self.address is None and not self.image.endswith("-rootless"):
+            raise ValueError(
+                f"cluster.buildkit.rootless is true but cluster.buildkit.image is {self.image}: take one whose tag "
+                "ends in -rootless"
+            )
+        return self
+
+
 class HostMount(Settings):
     """A folder of the nodes that pods see read-only."""
 
@@ -55,6 +176,16 @@ class HostMount(Settings):
 
     mount_path: str = Field(pattern=r"^/[^:]+$")
     """Where containers see it."""
+
+
+class SecretKeySettings(Settings):
+    """One entry of a Secret; its value never enters settings, parameters or logs."""
+
+    name: str
+    """Name of the Secret, in the namespace of the run."""
+
+    key: str = "key"
+    """The entry that holds the value."""
 
 
 class ClusterSettings(Settings):
@@ -82,14 +213,22 @@ class ClusterSettings(Settings):
     """Folders of the nodes that the pods of steps and of Ray see read-only, for environments that lie on the nodes
     instead of in an image. Each as `{"host_path": "/opt/env", "mount_path": "/opt/env"}`; sandboxes never get them."""
 
-    models: ClaimSettings = ClaimSettings(claim="verl-models", size="50Gi")
+    models: ClaimSettings = ClaimSettings(claim="verl-models", size="50Gi", mount_path="/var/model")
     """Models, one folder each."""
 
-    datasets: ClaimSettings = ClaimSettings(claim="verl-dataset", size="100Gi")
+    datasets: ClaimSettings = ClaimSettings(claim="verl-dataset", size="100Gi", mount_path="/var/model-dataset")
     """Data sets, one folder each."""
 
     runs: ClaimSettings = ClaimSettings(claim="verl-runs", size="200Gi")
     """Runs (settings, logs, checkpoints, reports) and the store of root folders for local sandboxes."""
+
+    bound_timeout_seconds: float = Field(300.0, gt=0)
+    """How long a new claim may take until it has its volume."""
+
+    disk_families: tuple[DiskFamily, ...] = (
+        DiskFamily(instance_type="ecs.gn5-", categories=("cloud_ssd", "cloud_efficiency")),
+    )
+    """Machines that do not attach every category of disk; all others are taken to."""
 
     light: StepResources = StepResources()
     """Resources of a light step."""
@@ -99,6 +238,43 @@ class ClusterSettings(Settings):
 
     head: HeadSettings = HeadSettings()
     """The RayCluster's head; `train` and `evaluate` get the same share."""
+
+    workers: WorkerSettings = WorkerSettings()
+    """The RayCluster's further nodes."""
+
+    ray_version: str = "2.60.0"
+    """Of Ray in `trainer_image`, for the operator."""
+
+    gpu_resource: str = "nvidia.com/gpu"
+    """What the device plug-in calls a GPU."""
+
+    run_as_user: int | None = Field(0, ge=0)
+    """User of Ray's pods, as which storage is written; `None` is the image's own."""
+
+    node_selector: tuple[Label, ...] = ()
+    """Labels, each as `key=value`, of the nodes for all pods of a run but its sandboxes. With block disks it has to
+    name one node, `kubernetes.io/hostname=NODE`."""
+
+    ray_node_selector: tuple[Label, ...] = ()
+    """Labels of the nodes for Ray's pods, in addition."""
+
+    ray_tolerations: tuple[Toleration, ...] = ()
+    """Taints of the nodes with GPUs."""
+
+    queue: str | None = None
+    """Kueue's LocalQueue that the run waits in until its shares are free; `None` starts at once."""
+
+    priority_class: str | None = None
+    """PriorityClass of Ray's pods and of the steps."""
+
+    network_policies: bool = True
+    """Close Ray's pods to all but the run's own steps, and its sandboxes to all of them but the proxy's port."""
+
+    ray_clients: tuple[Label, ...] = ()
+    """Labels of further pods that may reach Ray and the proxy, such as a trial server's."""
+
+    buildkit: BuildKitSettings = BuildKitSettings()
+    """The builder of images."""
 
     retries: int = Field(3, ge=0)
     """How often a step is tried again after a failure that may pass."""
@@ -123,6 +299,31 @@ class ClusterSettings(Settings):
 
     keep_failed_seconds: int = Field(30 * 86400, gt=0)
     """How long a failed Workflow object stays."""
+
+    trial_server_key: SecretKeySettings | None = None
+    """Where the pods that run rollouts find the trial server's key: it becomes the environment variable that
+    `rollout.trial_server.key_variable` names. `None` = the trial server asks for none."""
+
+    priority: int | None = None
+    """Among Workflows that wait for Argo's own limit of concurrent ones, larger goes first; `None` counts as 0."""
+
+    pod_priority_class: str | None = None
+    """PriorityClass of the pods, by which the scheduler lets them go first or preempt others; `None` = the default."""
+
+    queue: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
+    """Name of a Kueue LocalQueue that admits what does the heavy work; light steps and the cleanup never wait in it,
+    since they watch over, and end, what holds its quota. `None` = no queue."""
+
+    argo_server: str | None = Field(None, pattern=r"^(https?://)?[^/\s]+(/[^\s]*)?$")
+    """An Argo server to submit, watch and retry through, as `host:port` (then HTTPS) or as an address; `None` = the
+    environment variable ARGO_SERVER, and without it the Workflow objects themselves. ARGO_TOKEN, ARGO_SECURE,
+    ARGO_INSECURE_SKIP_VERIFY and ARGO_BASE_HREF count as for the argo command."""
+
+    argo_server_ca: str | None = None
+    """File with the authority of the Argo server's certificate; `None` = the system's authorities."""
+
+    argo_ui: str | None = Field(None, pattern=r"^https?://[^/\s]+(/[^\s]*)?$")
+    """Where browsers find Argo's UI, for links; `None` = the Argo server's address."""
 
     @model_validator(mode="after")
     def _deadlines_nest(self) -> Self:

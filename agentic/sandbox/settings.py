@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from agentic.cluster.settings import KubeClientSettings
+from agentic.cluster.settings import KubeClientSettings, Label, Toleration
 from agentic.settings import Settings
 
 MIB = 1024 * 1024
@@ -105,28 +105,6 @@ class SandboxOwner(Settings):
     """Name of the object, in the sandboxes' namespace."""
     uid: str
     """Its uid."""
-
-
-Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9._-]*$")]
-"""`key=value`: a run's settings are keys of caches, so that they hold no dictionaries."""
-
-
-class Toleration(Settings):
-    """A taint that does not matter, as in a pod's spec."""
-
-    key: str
-    """Key of the taint."""
-    operator: Literal["Equal", "Exists"] = "Equal"
-    """Whether its value counts."""
-    value: str = ""
-    """Value of the taint; empty with `Exists`."""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-    """Effect of the taint; empty is every one."""
-
-
-def label_map(labels: tuple[Label, ...]) -> dict[str, str]:
-    """As the API server wants them."""
-    return {key: value for key, _, value in (label.partition("=") for label in labels)}
 
 
 class PrefetchSettings(Settings):

@@ -186,15 +186,15 @@ class KubeApiServer:
             return web.json_response(self.store.delete(key, body))
         if request.method == "PUT":
             return web.json_response(self.store.replace(key, body, part))
-        return web.json_response(self._patch(request.content_type, key, part, body))
+        return web.json_response(self._patch(request, key, part, body))
 
-    def _patch(self, content_type: str, key: Key, part: str, patch: Any) -> Object:
-        is_apply = content_type == "application/apply-patch+yaml"
-        if is_apply and key not in self.store.objects:
-            return self.store.create(key, patch)
+    def _patch(self, request: web.Request, key: Key, part: str, patch: Any) -> Object:
+        content_type, dry_run = request.content_type, bool(request.query.get("dryRun"))
+        if content_type == "application/apply-patch+yaml" and key not in self.store.objects:
+            return self.store.create(key, patch, dry_run)
         old = self.store.find(key)
         body = json_patch(old, patch) if content_type == "application/json-patch+json" else merge(old, patch)
-        return self.store.replace(key, body, "" if part == "scale" else part)
+        return body if dry_run else self.store.replace(key, body, "" if part == "scale" else part)
 
 
 def event_kind(change: Change, labels: str, fields: str, shown: set[str]) -> str:

@@ -11,6 +11,7 @@ import time
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import NotFoundError, WaitTimeoutError
+from agentic.cluster.labels import ROLE_LABEL, ROLE_SANDBOX
 from agentic.cluster.resources import JsonObject, Resource, name_of
 from agentic.cluster.watching import Watcher
 from agentic.sandbox.errors import SandboxStartError
@@ -18,9 +19,9 @@ from agentic.sandbox.kube.claims import ClaimState, ClaimVerdict, is_controlled_
 from agentic.sandbox.kube.ending import to_its_end
 from agentic.sandbox.kube.kruise import image_name
 from agentic.sandbox.kube.leases import Lease, rfc3339, take_lease
-from agentic.sandbox.kube.manifests import ROLE_SANDBOX, owned_by, run_labels, sandbox_pod_spec
+from agentic.sandbox.kube.manifests import owned_by, run_labels, sandbox_pod_spec
 from agentic.sandbox.kube.mutations import require_isolated
-from agentic.sandbox.kube.names import ROLE_LABEL, SANDBOX_LABEL, selector
+from agentic.sandbox.kube.names import SANDBOX_LABEL, selector
 from agentic.sandbox.kube.pools import Pool, PoolKey, Pools
 from agentic.sandbox.kube.source import Made, Order, Taken
 from agentic.sandbox.kube.starting import PodStart

@@ -13,6 +13,7 @@ import time
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import WaitTimeoutError
+from agentic.cluster.labels import ROLE_LABEL, ROLE_SANDBOX
 from agentic.cluster.resources import JsonObject, Resource, name_of, uid_of
 from agentic.cluster.watching import Watcher
 from agentic.errors import AgenticError
@@ -27,13 +28,12 @@ from agentic.sandbox.kube.claims import (
 from agentic.sandbox.kube.ending import to_its_end, together
 from agentic.sandbox.kube.leases import Lease, rfc3339, take_lease
 from agentic.sandbox.kube.manifests import (
-    ROLE_SANDBOX,
     owned_by,
     run_labels,
     sandbox_pod_spec,
 )
 from agentic.sandbox.kube.mutations import require_isolated
-from agentic.sandbox.kube.names import CONTAINER, ROLE_LABEL, SANDBOX_LABEL, selector
+from agentic.sandbox.kube.names import CONTAINER, SANDBOX_LABEL, selector
 from agentic.sandbox.kube.pools import Pool, PoolKey, Pools
 from agentic.sandbox.kube.source import Made, Order, Taken
 from agentic.sandbox.kube.starting import PodStart

@@ -11,20 +11,11 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from agentic.cluster.labels import PART, PART_LABEL, ROLE_LABEL, ROLE_PREFETCH, ROLE_SANDBOX, RUN_LABEL
 from agentic.cluster.resources import DAEMON_SETS, JOBS, NETWORK_POLICIES, PODS, JsonObject
-from agentic.sandbox.kube.names import (
-    CONTAINER,
-    OWNER_LABEL,
-    PART,
-    PART_LABEL,
-    ROLE_LABEL,
-    RUN_LABEL,
-    label_value,
-    object_name,
-)
-from agentic.sandbox.settings import KubeSandbox, label_map
-
-ROLE_SANDBOX, ROLE_PREFETCH = "sandbox", "prefetch"
+from agentic.cluster.settings import label_map
+from agentic.sandbox.kube.names import CONTAINER, OWNER_LABEL, label_value, object_name
+from agentic.sandbox.settings import KubeSandbox
 
 IDLE = (
     "env --ignore-signal=CHLD true 2> /dev/null && exec env --ignore-signal=CHLD sleep 2147483647; "

@@ -3,19 +3,14 @@
 import hashlib
 import re
 
+from agentic.cluster.labels import ROLE_LABEL, RUN_LABEL
 from agentic.sandbox.errors import SandboxSetupError
 from agentic.sandbox.local.state import SAFE_NAME
 
-RUN_LABEL = "agentic-rl/run"
-"""Of everything that belongs to a run, as the workflow's own pods have it."""
 OWNER_LABEL = "agentic-rl/owner"
 """Of sandboxes and pools: the lease that they live by."""
 SANDBOX_LABEL = "agentic-rl/sandbox"
 """Of a sandbox's objects: the name that its claim or pod was made with."""
-ROLE_LABEL = "agentic-rl/role"
-"""Of pods: what they are for."""
-PART_LABEL = "app.kubernetes.io/part-of"
-PART = "agentic-rl"
 
 READABLE_CHARACTERS = 40
 DIGEST_CHARACTERS = 12

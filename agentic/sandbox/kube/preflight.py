@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from agentic.cluster.access import account, missing_rights
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import ForbiddenError, NotFoundError
+from agentic.cluster.labels import PART, PART_LABEL
 from agentic.cluster.resources import JOBS, NETWORK_POLICIES, PODS, JsonObject, Resource
 from agentic.errors import AgenticError, PermanentError, Problem
 from agentic.sandbox.kube.manifests import Resources, lease_job, network_policy, sandbox_pod
-from agentic.sandbox.kube.names import PART, PART_LABEL, object_name
+from agentic.sandbox.kube.names import object_name
 from agentic.sandbox.kube.rights import sandbox_rules
 from agentic.sandbox.settings import AgentSandbox, KruiseSandbox, KubeSandbox, PodSandbox
 

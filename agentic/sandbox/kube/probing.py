@@ -12,11 +12,12 @@ from collections.abc import Mapping
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import ForbiddenError, NotFoundError
+from agentic.cluster.labels import PART, PART_LABEL, RUN_LABEL
 from agentic.cluster.resources import PODS, JsonObject, uid_of
 from agentic.errors import AgenticError
 from agentic.sandbox.base import Sandbox
 from agentic.sandbox.kube.manifests import NEXT_TO_NOTHING, proxy_labels, sandbox_pod_spec
-from agentic.sandbox.kube.names import PART, PART_LABEL, RUN_LABEL, SANDBOX_LABEL, object_name
+from agentic.sandbox.kube.names import SANDBOX_LABEL, object_name
 from agentic.sandbox.settings import KubeSandbox
 
 LISTEN = """

@@ -1,0 +1,123 @@
+"""The RayCluster that trains: the head, and one group of workers where a run has several nodes.
+
+Owned here: what the guide's users find (`raycluster-verl`, its Service `raycluster-verl-head-svc`, the dashboard at
+8265), requests that equal limits, the workspace, and the labels by which the sandboxes' NetworkPolicy
+knows the pods that serve the proxy. What KubeRay adds by itself is left to it: the command that starts Ray, the probes,
+and shared memory as large as the container's.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from agentic.cluster.labels import ROLE_LABEL, ROLE_TRAINER, labels_of_run
+from agentic.cluster.objects.volumes import workspace_mounts, workspace_volumes
+from agentic.cluster.resources import RAY_CLUSTERS, JsonObject
+from agentic.cluster.settings import ClusterSettings, HeadSettings, WorkerSettings, label_map
+
+HEAD_PORTS = MappingProxyType({"gcs-server": 6379, "dashboard": 8265, "client": 10001})
+"""Of the head's Service."""
+
+WORKER_GROUP = "workers"
+
+GRACE_SECONDS = 120
+"""What a pod gets to end in good order: Ray and vLLM stop their own children within it."""
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+NONE: Mapping[str, str] = MappingProxyType({})
+
+
+def ray_cluster(
+    settings: ClusterSettings,
+    run_id: str,
+    *,
+    start: Mapping[str, str] = NONE,
+    environment: Mapping[str, str] = NONE,
+) -> JsonObject:
+    """`start` are further flags of `ray start`, such as `num-cpus`; `environment` is added to every container's."""
+    labels = labels_of_run(run_id, {ROLE_LABEL: ROLE_TRAINER})
+    queue = {QUEUE_LABEL: settings.queue} if settings.queue else {}
+    metadata = {"namespace": settings.namespace, "labels": {**labels_of_run(run_id), **queue}}
+    variables = _variables(settings, run_id, environment)
+    head = {
+        "serviceType": "ClusterIP",
+        "rayStartParams": {"dashboard-host": "0.0.0.0", **start},
+        "template": _template(settings, labels, _container(settings, settings.head, variables)),
+    }
+    spec: JsonObject = {"rayVersion": settings.ray_version, "headGroupSpec": head}
+    if settings.workers.replicas:
+        spec["workerGroupSpecs"] = [_workers(settings, labels, variables, start)]
+    return {**RAY_CLUSTERS.head(settings.head.name, **metadata), "spec": spec}
+
+
+def _workers(
+    settings: ClusterSettings, labels: Mapping[str, str], variables: list[JsonObject], start: Mapping[str, str]
+) -> JsonObject:
+    """Training needs all of them, so that their number is fixed."""
+    replicas = settings.workers.replicas
+    return {
+        "groupName": WORKER_GROUP,
+        "replicas": replicas,
+        "minReplicas": replicas,
+        "maxReplicas": replicas,
+        "rayStartParams": dict(start),
+        "template": _template(settings, labels, _container(settings, settings.workers, variables)),
+    }
+
+
+def _template(settings: ClusterSettings, labels: Mapping[str, str], container: JsonObject) -> JsonObject:
+    spec: JsonObject = {
+        "serviceAccountName": settings.service_account,
+        "automountServiceAccountToken": True,
+        # Each Service of the namespace would else put variables into the environment, some of which begin with RAY.
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "containers": [container],
+        "volumes": workspace_volumes(settings),
+    }
+    if settings.run_as_user is not None:
+        spec["securityContext"] = {"runAsUser": settings.run_as_user}
+    if settings.image_pull_secret is not None:
+        spec["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
+    if settings.priority_class is not None:
+        spec["priorityClassName"] = settings.priority_class
+    if nodes := label_map((*settings.node_selector, *settings.ray_node_selector)):
+        spec["nodeSelector"] = nodes
+    if settings.ray_tolerations:
+        spec["tolerations"] = [
+            {key: value for key, value in toleration.model_dump().items() if value}
+            for toleration in settings.ray_tolerations
+        ]
+    return {"metadata": {"labels": dict(labels)}, "spec": spec}
+
+
+def _container(
+    settings: ClusterSettings, size: HeadSettings | WorkerSettings, variables: list[JsonObject]
+) -> JsonObject:
+    share = {"cpu": str(size.cpus), "memory": size.memory}
+    if size.gpus:
+        share[settings.gpu_resource] = str(size.gpus)
+    is_head = isinstance(size, HeadSettings)
+    ports = [{"name": name, "containerPort": port} for name, port in HEAD_PORTS.items()]
+    return {
+        "name": "ray-head" if is_head else "ray-worker",
+        "image": settings.trainer_image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": variables,
+        **({"ports": ports} if is_head else {}),
+        "resources": {"requests": dict(share), "limits": dict(share)},
+        "volumeMounts": workspace_mounts(settings),
+    }
+
+
+def _variables(settings: ClusterSettings, run_id: str, environment: Mapping[str, str]) -> list[JsonObject]:
+    values = {
+        "RAY_GRAFANA_HOST": "DISABLED",
+        "AGENTIC_WORKSPACE": settings.workspace_path,
+        "AGENTIC_TARGET": "argo",
+        "AGENTIC_RUN_ID": run_id,
+        **environment,
+    }
+    address = {"name": "LOCAL_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    given = [{"name": name, "value": value} for name, value in values.items()]
+    return given if "LOCAL_IP" in values else [address, *given]
