@@ -262,7 +262,8 @@ class ClusterSettings(Settings):
     """Taints of the nodes with GPUs."""
 
     queue: str | None = None
-    """Kueue's LocalQueue that the run waits in until its shares are free; `None` starts at once."""
+    """Kueue's LocalQueue that the run waits in until its shares are free; `None` starts at once. Light steps and the
+    cleanup never wait in it, since they watch over, and end, what holds its quota."""
 
     priority_class: str | None = None
     """PriorityClass of Ray's pods and of the steps."""
@@ -306,13 +307,6 @@ class ClusterSettings(Settings):
 
     priority: int | None = None
     """Among Workflows that wait for Argo's own limit of concurrent ones, larger goes first; `None` counts as 0."""
-
-    pod_priority_class: str | None = None
-    """PriorityClass of the pods, by which the scheduler lets them go first or preempt others; `None` = the default."""
-
-    queue: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
-    """Name of a Kueue LocalQueue that admits what does the heavy work; light steps and the cleanup never wait in it,
-    since they watch over, and end, what holds its quota. `None` = no queue."""
 
     argo_server: str | None = Field(None, pattern=r"^(https?://)?[^/\s]+(/[^\s]*)?$")
     """An Argo server to submit, watch and retry through, as `host:port` (then HTTPS) or as an address; `None` = the
