@@ -33,6 +33,9 @@ from steps.workspace import Workspace, open_workspace
 TARGET_VARIABLE = "AGENTIC_TARGET"
 """`argo` inside a pod of the workflow; anything else means that this machine does all of the work."""
 
+SUMMARY_CHARACTERS = 300
+"""It is kept in the workflow's own object, which has to stay small."""
+
 RunId = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$")]
 """Lower case, digits and dashes: it becomes part of object names and labels."""
 
@@ -76,6 +79,9 @@ class StepOutput(Output):  # type: ignore[misc]
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
+    summary: str = ""
+    """What came of it, in one line; a step that says nothing else ends with its last progress message."""
+
     def artifacts(self) -> list[str]:
         """Paths relative to the workspace without which a replay would be a lie."""
         return []
@@ -101,7 +107,7 @@ def execute[I: StepInput, O: StepOutput](inputs: I, work: Callable[[I, Step], O]
     workspace = open_workspace(inputs.run_id)
     log = workspace.run_dir / "logs" / f"{name}.log"
     # Twice: the inner one is heard in the log, the outer one hears of a log that cannot be written.
-    with _failing_in_one_line(name), _sigterm_raises(), logged(log), _failing_in_one_line(name):
+    with _failing_in_one_line(name), sigterm_raises(), logged(log), _failing_in_one_line(name):
         return _execute(inputs, work, output, workspace)
 
 
@@ -118,6 +124,7 @@ def _execute[I: StepInput, O: StepOutput](
         started = time.time()
         result = work(inputs, Step(workspace, progress, os.environ.get(TARGET_VARIABLE) == "argo"))
         ended = time.time()
+        result.summary = (result.summary or progress.message)[:SUMMARY_CHARACTERS]
         marker.write(result.model_dump(mode="json", exclude={"exit_code", "result"}), attempt, started, ended)
     result.result = f"{inputs.instance}: done in {ended - started:.1f} s"
     return result
@@ -164,7 +171,7 @@ def _report(instance: str, error: BaseException) -> int:
 
 
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
+def sigterm_raises() -> Iterator[None]:
     """Let a step that is told to end run its clean-up."""
 
     def end(number: int, frame: FrameType | None) -> None:

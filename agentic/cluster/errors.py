@@ -7,6 +7,7 @@
     ├── WatchExpiredError        410: the place in the event stream is gone; the watcher lists again by itself
     ├── WaitTimeoutError         what was waited for did not come about in time
     ├── ObjectEndingError        an object of that name is on its way out
+    ├── RayClusterLostError      a RayCluster went away, or what may pass has kept it from starting for too long
     └── ExecStreamLostError      the stream of a command broke, or its container did, before the command's end was known
     PermanentError
     ├── NotFoundError            there is no such object
@@ -17,7 +18,8 @@
     ├── InvalidObjectError       the API server's validation refused the object
     ├── ForeignObjectError       an object of that name is there, and not ours to change
     ├── OtherRunError            an object of that name belongs to another run
-    └── StorageMisfitError       volumes and nodes, or two settings, that do not go together
+    ├── StorageMisfitError       volumes and nodes, or two settings, that do not go together
+    └── RayClusterError          a RayCluster cannot start as it is asked for; names the trouble
 
 `error_of` is the one place that turns an answer into one of them. Every message is one line.
 """
@@ -64,6 +66,10 @@ class ObjectEndingError(TransientError):
     """An object of that name is being deleted and has to be gone first."""
 
 
+class RayClusterLostError(TransientError):
+    """A RayCluster that went away, or that has not started yet."""
+
+
 class ExecStreamLostError(TransientError):
     """A command's stream ended without its exit code."""
 
@@ -102,6 +108,10 @@ class OtherRunError(PermanentError):
 
 class StorageMisfitError(PermanentError):
     """Claims that the run's pods cannot use."""
+
+
+class RayClusterError(PermanentError):
+    """A RayCluster that cannot start without a change."""
 
 
 type ApiError = TransientError | PermanentError

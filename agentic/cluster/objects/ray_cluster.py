@@ -2,8 +2,9 @@
 
 Owned here: what the guide's users find (`raycluster-verl`, its Service `raycluster-verl-head-svc`, the dashboard at
 8265), requests that equal limits, the workspace, and the labels by which the sandboxes' NetworkPolicy
-knows the pods that serve the proxy. What KubeRay adds by itself is left to it: the command that starts Ray, the probes,
-and shared memory as large as the container's.
+knows the pods that serve the proxy. What KubeRay adds by itself is left to it: the command that starts Ray, and shared
+memory as large as the container's. Not its probes: they start bash and wget in the container every five seconds, which
+the image would need and a node that trains pays for; Ray answers kubelet itself, with a token in use as well.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,9 @@ from agentic.cluster.settings import ClusterSettings, HeadSettings, WorkerSettin
 
 HEAD_PORTS = MappingProxyType({"gcs-server": 6379, "dashboard": 8265, "client": 10001})
 """Of the head's Service."""
+
+DASHBOARD_HEALTH, AGENT_HEALTH = (8265, "/api/gcs_healthz"), (52365, "/api/local_raylet_healthz")
+"""Port and path of what Ray says about itself without asking for a token."""
 
 WORKER_GROUP = "workers"
 
@@ -107,7 +111,16 @@ def _container(
         **({"ports": ports} if is_head else {}),
         "resources": {"requests": dict(share), "limits": dict(share)},
         "volumeMounts": workspace_mounts(settings),
+        # The dashboard takes jobs, so a head without it is not ready; the agent knows whether Ray itself lives.
+        "readinessProbe": _probe(*(DASHBOARD_HEALTH if is_head else AGENT_HEALTH), failures=10),
+        "livenessProbe": _probe(*AGENT_HEALTH, failures=120),
     }
+
+
+def _probe(port: int, path: str, *, failures: int) -> JsonObject:
+    """Patient: CPUs that all train make an answer late, and a head that is killed for it loses its job."""
+    pace = {"initialDelaySeconds": 5, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": failures}
+    return {"httpGet": {"port": port, "path": path}, **pace}
 
 
 def _variables(settings: ClusterSettings, run_id: str, environment: Mapping[str, str]) -> list[JsonObject]:

@@ -1,0 +1,278 @@
+"""The run's RayCluster in the cluster: made or found, waited for, removed.
+
+    head = await ensure(api, manifest, print, owner=owner)
+    await remove(api, "raycluster-verl", "run-1")
+
+One RayCluster stands for one run: what another run or a person made under the name is refused, and never removed. One
+that was made from another manifest, or that KubeRay has given up, is replaced. Waiting follows the object's state and
+conditions, its pods and their events, and ends early: with the trouble's name as soon as it has lasted, never with a
+mere time-out. KubeRay's `ready` is kept when a pod goes later, so readiness is read from conditions and counts too.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from agentic.cluster.api import KubeApi
+from agentic.cluster.apply import apply, find
+from agentic.cluster.errors import RayClusterError, RayClusterLostError, WaitTimeoutError
+from agentic.cluster.labels import RUN_LABEL
+from agentic.cluster.objects.ray_cluster import QUEUE_LABEL
+from agentic.cluster.ray_head import CLUSTER_LABEL, RayHead, head_of
+from agentic.cluster.resources import EVENTS, PODS, RAY_CLUSTERS, JsonObject, name_of, uid_of
+from agentic.cluster.troubles import Evidence, Trouble, find_troubles
+from agentic.cluster.watching import Watcher
+
+MANIFEST_ANNOTATION = "agentic-rl/manifest"
+"""Digest of what a RayCluster was made from: KubeRay changes no pod that is there, so a change replaces it."""
+LOOK_SECONDS = 2.0
+"""Between two looks for troubles while nothing changes."""
+GONE_SECONDS = 300.0
+"""How long a deleted RayCluster may take to go, its pods' grace included."""
+
+type Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long what is in the way may stay there."""
+
+    lasting_seconds: float = 60.0
+    """What does not pass without a change: long enough for a pull, or a scheduler, to be wrong once."""
+    passing_seconds: float = 900.0
+    """What may pass by itself, such as room that others hold; in a queue it does not count."""
+    start_seconds: float = 3600.0
+    """The whole start, pulls of large images included."""
+
+
+class Phase(Enum):
+    """Where a RayCluster stands."""
+
+    STARTING = "starting"
+    QUEUED = "queued"
+    SUSPENDED = "suspended"
+    FAILED = "failed"
+    READY = "ready"
+
+
+def phase_of(cluster: JsonObject) -> Phase:
+    """By its status. Pure."""
+    status, spec = cluster.get("status") or {}, cluster.get("spec") or {}
+    true = {one.get("type") for one in status.get("conditions") or () if one.get("status") == "True"}
+    if spec.get("suspend") or status.get("state") == "suspended" or "RayClusterSuspended" in true:
+        labels = cluster["metadata"].get("labels") or {}
+        return Phase.QUEUED if QUEUE_LABEL in labels else Phase.SUSPENDED
+    if status.get("state") == "failed":
+        return Phase.FAILED
+    is_current = int(status.get("observedGeneration") or 0) >= int(cluster["metadata"].get("generation") or 0)
+    has_workers = int(status.get("readyWorkerReplicas") or 0) >= int(status.get("desiredWorkerReplicas") or 0)
+    is_ready = is_current and has_workers and status.get("state") == "ready" and "HeadPodReady" in true
+    return Phase.READY if is_ready and (status.get("head") or {}).get("podIP") else Phase.STARTING
+
+
+def stamped(manifest: JsonObject) -> JsonObject:
+    """The manifest with its own digest in an annotation."""
+    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
+    metadata = manifest["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), MANIFEST_ANNOTATION: digest}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+async def ensure(
+    api: KubeApi,
+    manifest: JsonObject,
+    say: Say,
+    *,
+    owner: JsonObject | None = None,
+    patience: Patience | None = None,
+) -> RayHead:
+    """The head of the run's RayCluster once all its pods are ready; made if it is not there.
+
+    Raises:
+        OtherRunError, ForeignObjectError: the name is taken.
+        RayClusterError: a trouble that stays, by name; the manifest or the cluster has to change.
+        RayClusterLostError: a trouble that may pass has lasted too long, or somebody deleted it.
+    """
+    wanted, name = stamped(manifest), name_of(manifest)
+    found = await find(api, RAY_CLUSTERS, name)
+    if found is not None and _is_outdated(found, wanted):
+        say(f"RayCluster {name} of this run is {_why_outdated(found)}: replacing it")
+        await _delete(api, name, uid_of(found))
+    await apply(api, wanted, owner=owner)
+    waiting = _Waiting(api, name, say, patience or Patience())
+    return await waiting.until_ready()
+
+
+async def remove(api: KubeApi, name: str, run_id: str) -> bool:
+    """Delete the run's RayCluster and wait until its pods are gone; whether there was one. Others' are left alone."""
+    found = await find(api, RAY_CLUSTERS, name)
+    if found is None or (found["metadata"].get("labels") or {}).get(RUN_LABEL) != run_id:
+        return False
+    await _delete(api, name, uid_of(found))
+    return True
+
+
+def _is_outdated(found: JsonObject, wanted: JsonObject) -> bool:
+    """Only of this run's own; whose it is otherwise is for `apply` to refuse."""
+    metadata = found["metadata"]
+    if (metadata.get("labels") or {}).get(RUN_LABEL) != wanted["metadata"]["labels"][RUN_LABEL]:
+        return False
+    made_from = (metadata.get("annotations") or {}).get(MANIFEST_ANNOTATION)
+    is_same = made_from == wanted["metadata"]["annotations"][MANIFEST_ANNOTATION]
+    return not is_same or "deletionTimestamp" in metadata or phase_of(found) is Phase.FAILED
+
+
+def _why_outdated(found: JsonObject) -> str:
+    if "deletionTimestamp" in found["metadata"]:
+        return "being deleted"
+    return "failed" if phase_of(found) is Phase.FAILED else "made from other settings"
+
+
+async def _delete(api: KubeApi, name: str, uid: str) -> None:
+    """Returns when its pods are gone too: two heads of one run would work on the same folder."""
+    async with (
+        Watcher(api, RAY_CLUSTERS, fields=f"metadata.name={name}") as clusters,
+        Watcher(api, PODS, labels=f"{CLUSTER_LABEL}={name}") as pods,
+    ):
+        await api.delete(RAY_CLUSTERS, name, uid=uid)
+        await clusters.wait_for(
+            name, lambda body: True if body is None or uid_of(body) != uid else None, timeout_seconds=GONE_SECONDS
+        )
+        await pods.wait_until(lambda found: None if _of_owner(found, uid) else True, timeout_seconds=GONE_SECONDS)
+
+
+def _of_owner(pods: Mapping[str, JsonObject], uid: str) -> list[JsonObject]:
+    return [pod for pod in pods.values() if uid in map(uid_of_owner, pod["metadata"].get("ownerReferences") or ())]
+
+
+def uid_of_owner(reference: JsonObject) -> str:
+    return str(reference.get("uid", ""))
+
+
+class TroubleClock:
+    """Since when each trouble has been there. Pure."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._since: dict[tuple[str, str], float] = {}
+
+    def fresh(self, troubles: Sequence[Trouble], now: float) -> list[Trouble]:
+        """Those that were not there at the last look; what has gone is forgotten."""
+        found = {(one.name, one.where): one for one in troubles}
+        new = [one for key, one in found.items() if key not in self._since]
+        self._since = {key: self._since.get(key, now) for key in found}
+        return new
+
+    def overdue(self, troubles: Sequence[Trouble], now: float) -> Trouble | None:
+        """One that has lasted too long; what stays without a change goes first."""
+        for one in sorted(troubles, key=lambda trouble: trouble.transient):
+            allowed = self._patience.passing_seconds if one.transient else self._patience.lasting_seconds
+            if now - self._since[one.name, one.where] >= allowed:
+                return one
+        return None
+
+
+class _Waiting:
+    """One RayCluster on its way to ready."""
+
+    def __init__(self, api: KubeApi, name: str, say: Say, patience: Patience) -> None:
+        self._api = api
+        self._name = name
+        self._say = say
+        self._patience = patience
+        self._clock = TroubleClock(patience)
+        self._told = ""
+
+    async def until_ready(self) -> RayHead:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience.start_seconds
+        async with (
+            Watcher(self._api, RAY_CLUSTERS, fields=f"metadata.name={self._name}") as clusters,
+            Watcher(self._api, PODS, labels=f"{CLUSTER_LABEL}={self._name}") as pods,
+        ):
+            while True:
+                with contextlib.suppress(WaitTimeoutError):
+                    ready = await clusters.wait_for(self._name, self._ready, timeout_seconds=LOOK_SECONDS)
+                    head = head_of(ready, pods.objects)
+                    if head is not None:
+                        return head
+                    await asyncio.sleep(LOOK_SECONDS / 10)  # the watch of pods is a moment behind
+                cluster = clusters.objects.get(self._name)
+                if cluster is not None and phase_of(cluster) is Phase.QUEUED:
+                    deadline = loop.time() + self._patience.start_seconds
+                    self._tell(f"RayCluster {self._name} waits in its queue")
+                    continue
+                await self._look(cluster, list(pods.objects.values()), loop.time(), deadline)
+
+    def _ready(self, cluster: JsonObject | None) -> JsonObject | None:
+        """Raises what makes waiting pointless."""
+        if cluster is None or "deletionTimestamp" in cluster["metadata"]:
+            raise RayClusterLostError(f"RayCluster {self._name} was deleted while it started: trying again makes it")
+        phase = phase_of(cluster)
+        if phase is Phase.SUSPENDED:
+            raise RayClusterError(
+                f"RayCluster {self._name} is suspended (spec.suspend) and in no queue that would resume it: "
+                f'kubectl patch raycluster {self._name} --type=merge -p \'{{"spec":{{"suspend":false}}}}\''
+            )
+        return cluster if phase is Phase.READY else None
+
+    async def _look(self, cluster: JsonObject | None, pods: Sequence[JsonObject], now: float, deadline: float) -> None:
+        """Say what is in the way; raise it when it has been there for too long."""
+        if cluster is None:
+            return
+        troubles = find_troubles(await self._evidence(cluster, pods))
+        for one in self._clock.fresh(troubles, now):
+            self._say(one.line)
+        if phase_of(cluster) is Phase.FAILED:
+            raise _failed(self._name, cluster, troubles)
+        overdue = self._clock.overdue(troubles, now)
+        if overdue is not None:
+            raise _error_of(overdue)(overdue.line)
+        self._tell(describe(cluster, pods))
+        if now >= deadline:
+            raise RayClusterLostError(
+                f"RayCluster {self._name} is not ready after {self._patience.start_seconds:.0f} s and no trouble has a "
+                f"name: {describe(cluster, pods)}"
+            )
+
+    async def _evidence(self, cluster: JsonObject, pods: Sequence[JsonObject]) -> Evidence:
+        """Events of these very objects: those of an earlier RayCluster of the name are still there for an hour."""
+        names = [self._name, *(name_of(pod) for pod in pods)]
+        uids = {uid_of(cluster), *(uid_of(pod) for pod in pods)}
+        lists = await asyncio.gather(*(self._api.list(EVENTS, fields=f"involvedObject.name={name}") for name in names))
+        events = [one for found in lists for one in found.items if one.get("involvedObject", {}).get("uid") in uids]
+        return Evidence(pods=pods, events=events, objects=[{**cluster, "kind": RAY_CLUSTERS.kind}])
+
+    def _tell(self, line: str) -> None:
+        if line != self._told:
+            self._told = line
+            self._say(line)
+
+
+def _error_of(trouble: Trouble) -> type[RayClusterError | RayClusterLostError]:
+    return RayClusterLostError if trouble.transient else RayClusterError
+
+
+def _failed(name: str, cluster: JsonObject, troubles: Sequence[Trouble]) -> RayClusterError | RayClusterLostError:
+    """KubeRay gave it up; the next try replaces it unless a trouble that stays says why."""
+    for one in sorted(troubles, key=lambda trouble: trouble.transient):
+        return _error_of(one)(f"RayCluster {name} has failed: {one.line}")
+    reason = (cluster.get("status") or {}).get("reason") or "KubeRay gives no reason"
+    return RayClusterLostError(f"RayCluster {name} has failed: {reason}: trying again makes it anew")
+
+
+def describe(cluster: JsonObject, pods: Sequence[JsonObject]) -> str:
+    """What is ready of it, and what each pod that is not waits for."""
+    status = cluster.get("status") or {}
+    reasons = [
+        f"{one.get('type')}: {one.get('reason')}"
+        for one in status.get("conditions") or ()
+        if one.get("type") == "HeadPodReady" and one.get("status") != "True"
+    ]
+    workers = f"{status.get('readyWorkerReplicas') or 0}/{status.get('desiredWorkerReplicas') or 0} workers"
+    phases = [f"{name_of(pod)} {(pod.get('status') or {}).get('phase', 'Unknown')}" for pod in pods]
+    return f"RayCluster {name_of(cluster)}: {', '.join([workers, *reasons, *sorted(phases)])}"
