@@ -1,18 +1,18 @@
 """The images of tasks whose sandboxes run elsewhere: their names, and what stands in the way of one.
 
-Nothing is built here, since no root folder of this machine can be mounted by another, and nothing is asked of a
-registry, whose keys the cluster's nodes have and we do not. An image that a task brings a Dockerfile for is named
-together with the folder to build it from; whether it is there shows when nodes pull it, which they begin to do before
-its task is due (`sandbox.prefetch`).
+Nothing is built here, and nothing is asked of a registry: `supply` does both. An image that a task brings a Dockerfile
+for is named together with the folder to build it from.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentic.sandbox.base import ImageReference
 from agentic.sandbox.errors import ImageMissingError
-from agentic.sandbox.images import RegistryImages, has_recipe, named_by
+from agentic.sandbox.images import ENVIRONMENT_DIGITS, RegistryImages, has_recipe, named_by
+from agentic.sandbox.rootfs import environment_hash
 from agentic.sandbox.settings import KubeSandbox
 
 
@@ -27,6 +27,14 @@ class RemoteImage:
     """The folder with the Dockerfile that has to be built and pushed under this name; None: somebody else's image."""
     reason: str = ""
     """Why it has no name."""
+    environment: str = ""
+    """Hash of the recipe's folder, as many digits as names have."""
+
+    def key_with(self, bases: Sequence[str]) -> str:
+        """What an image of it is built from: the recipe, and what names in it stand for at the moment."""
+        if not bases:
+            return self.environment
+        return hashlib.sha256("\0".join([self.environment, *bases]).encode()).hexdigest()[:ENVIRONMENT_DIGITS]
 
 
 def name_images(task_dirs: Sequence[Path], settings: KubeSandbox) -> list[RemoteImage]:
@@ -49,4 +57,5 @@ def _named(source: RegistryImages, task_dir: Path, folder: Path) -> RemoteImage:
         image = source.find(task, folder, docker_image)
     except (ImageMissingError, OSError) as error:
         return RemoteImage(task, reason=str(error))
-    return RemoteImage(task, image.name if isinstance(image, ImageReference) else "", recipe)
+    name = image.name if isinstance(image, ImageReference) else ""
+    return RemoteImage(task, name, recipe, environment=environment_hash(folder)[:ENVIRONMENT_DIGITS] if recipe else "")

@@ -298,7 +298,8 @@ def sandboxed_runner(run_id: str, store_dir: Path, sandbox: SandboxSettings, con
     from agentic.sandbox.providers import make_provider, open_store
 
     store = open_store(store_dir, sandbox)
-    return TrialRunner(concurrency, SandboxScope(make_provider(sandbox, store), open_images(sandbox, store), run_id))
+    images = open_images(sandbox, store, run_id)
+    return TrialRunner(concurrency, SandboxScope(make_provider(sandbox, store), images, run_id))
 
 
 def _quieten_harbor() -> None:

@@ -5,16 +5,24 @@ checked for existence; an image that is not known raises ImageMissingError with 
 """
 
 import re
+import string
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from agentic import json_lines
 from agentic.sandbox.base import ImageReference, SandboxImage
 from agentic.sandbox.base_folder import BASE_IMAGE
 from agentic.sandbox.errors import ImageMissingError
 from agentic.sandbox.rootfs import RootfsStore, environment_hash
 from agentic.sandbox.settings import KubeSandbox, SandboxSettings
+
+ENVIRONMENT_DIGITS = 32
+"""Of an environment's hash, in the name of its image."""
+
+INSTANCE = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
+"""One part of a repository's name."""
 
 
 class ImageSource(Protocol):
@@ -53,15 +61,64 @@ class RegistryImages:
         """See `ImageSource.find`."""
         if docker_image is not None and not has_recipe(environment_dir):
             return ImageReference(self._settings.base_image if docker_image == BASE_IMAGE else docker_image)
-        if self._settings.image_pattern is None:
-            raise ImageMissingError(
-                f"task {task} names no image but brings a Dockerfile: set sandbox.image_pattern to where its image is, "
-                "such as registry.example/tasks/{task}:{environment}"
-            )
         environment = environment_hash(environment_dir)
-        return ImageReference(
-            self._settings.image_pattern.format(task=repository_name(task), environment=environment[:32])
+        return ImageReference(_fill(self._settings, task, environment[:ENVIRONMENT_DIGITS]))
+
+
+def _fill(settings: KubeSandbox, task: str, environment: str) -> str:
+    """The name by `sandbox.image_pattern`."""
+    pattern = settings.image_pattern
+    if pattern is None or (settings.registry is None and "registry" in _fields(pattern)):
+        guide = "" if pattern is None else f", or sandbox.registry for {pattern}"
+        raise ImageMissingError(
+            f"task {task} names no image but brings a Dockerfile: set sandbox.image_pattern to where its image is, "
+            f"such as registry.example/tasks/{{task}}:{{environment}}{guide}"
         )
+    return pattern.format(
+        registry=settings.registry,
+        instance_id=instance_name(task),
+        task=repository_name(task),
+        environment=environment,
+    )
+
+
+def _fields(pattern: str) -> set[str]:
+    return {field for _, field, _, _ in string.Formatter().parse(pattern) if field}
+
+
+class PinnedImages:
+    """Names of a run's images by the digests that its build-images found or made: what a tag stands for may change
+    while the run goes on, and between two attempts at it."""
+
+    def __init__(self, source: ImageSource, folder: Path) -> None:
+        self._source = source
+        self._folder = folder
+        self._pins: dict[str, str] | None = None
+
+    def find(self, task: str, environment_dir: Path, docker_image: str | None) -> SandboxImage:
+        """See `ImageSource.find`."""
+        image = self._source.find(task, environment_dir, docker_image)
+        if not isinstance(image, ImageReference):
+            return image
+        if self._pins is None:
+            self._pins = read_pins(self._folder)
+        return ImageReference(self._pins.get(image.name, image.name))
+
+
+def pins_folder(store_root: Path, run_id: str) -> Path:
+    """Where a run's build-images writes what became of its images, one file a shard: beside the store of the same
+    workspace. Nothing is there for sandboxes of another place, such as a trial server's, which go by the names."""
+    return store_root.parent / "runs" / run_id / "images"
+
+
+def read_pins(folder: Path) -> dict[str, str]:
+    """Name → name by digest."""
+    pins: dict[str, str] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        for row in json_lines.read(path).rows:
+            if row.get("name") and row.get("image"):
+                pins[str(row["name"])] = str(row["image"])
+    return pins
 
 
 @runtime_checkable
@@ -103,6 +160,12 @@ def _table(config: dict[str, Any], name: str) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
+def instance_name(task: str) -> str:
+    """A task's name in lower case where a repository may be called so, as `astropy__astropy-12907` may."""
+    name = task.lower()
+    return name if INSTANCE.fullmatch(name) else repository_name(task)
+
+
 def base_image(settings: SandboxSettings, store: RootfsStore) -> SandboxImage:
     """What a sandbox without a task starts from."""
     return open_images(settings, store).find("the base", store.root / "none", BASE_IMAGE)
@@ -117,6 +180,9 @@ def repository_name(task: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-") or "task"
 
 
-def open_images(settings: SandboxSettings, store: RootfsStore) -> ImageSource:
-    """The images for sandboxes of these settings."""
-    return RegistryImages(settings) if isinstance(settings, KubeSandbox) else StoredImages(store)
+def open_images(settings: SandboxSettings, store: RootfsStore, run_id: str | None = None) -> ImageSource:
+    """The images for sandboxes of these settings; with a run, as its build-images left them."""
+    if not isinstance(settings, KubeSandbox):
+        return StoredImages(store)
+    images = RegistryImages(settings)
+    return images if run_id is None else PinnedImages(images, pins_folder(store.root, run_id))

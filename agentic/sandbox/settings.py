@@ -127,9 +127,14 @@ class KubeSandbox(SandboxLimits):
     """Where sandboxes live; None is the namespace of the kubeconfig's context, or of the pod that we run in."""
     base_image: str = "agentic-rl/sandbox:0.1.0"
     """What warm sandboxes start from and the probe runs in; tasks that name `agentic/base:local` get it too."""
-    image_pattern: str | None = None
-    """Name of a task's image, with `{task}` and `{environment}` (hash of its environment folder); None takes only tasks
-    that name an image themselves."""
+    registry: str | None = None
+    """Host, with its port and perhaps a path, that images of tasks are looked for and pushed to, such as
+    `registry.example/team`; stands in `image_pattern`. None takes only tasks that name an image themselves, unless the
+    pattern names a host."""
+    image_pattern: str | None = "{registry}/swe-bench/{instance_id}:latest"
+    """Name of a task's image, with `{registry}`, `{instance_id}` (the task in lower case), `{task}` (that with single
+    dashes) and `{environment}` (hash of its environment folder). What is found under this name is used, by digest;
+    otherwise build-images builds it there. None takes only tasks that name an image themselves."""
     image_pull_secrets: tuple[str, ...] = ()
     """Names of the Secrets for private registries."""
     runtime_class: str | None = None
@@ -188,6 +193,18 @@ class KubeSandbox(SandboxLimits):
     """How hard this process may press the API server, and how long it waits for it."""
     owner: SandboxOwner | None = None
     """What the run's objects end with besides their lease; None is nothing."""
+
+    @model_validator(mode="after")
+    def _pattern_has_known_parts(self) -> Self:
+        known = ("registry", "instance_id", "task", "environment")
+        try:
+            (self.image_pattern or "").format(**dict.fromkeys(known, "x"))
+        except (KeyError, IndexError, ValueError) as error:
+            raise ValueError(
+                f"sandbox.image_pattern is {self.image_pattern!r}, in which {error} stands for nothing: use "
+                f"{', '.join(f'{{{name}}}' for name in known)}"
+            ) from None
+        return self
 
     @model_validator(mode="after")
     def _requests_fit(self) -> Self:

@@ -1,0 +1,163 @@
+"""What BuildKit's client is told to build an image, as a command line, and what its last words mean. Pure.
+
+No `# syntax=` line is asked for and none is needed: the frontend is BuildKit's own, so that a build fetches nothing but
+what its Dockerfile names.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentic.images.reference import Reference, is_loopback
+from agentic.images.settings import ImageSettings
+
+PROGRAM = "buildctl"
+CACHE_TAG = "buildcache"
+ENVIRONMENT_LABEL = "agentic-rl.environment"
+"""Of an image: the content that it was built from."""
+
+WORDS_CHARACTERS = 600
+"""Of a build's last words, in a reason."""
+
+_ERROR = re.compile(r"^(?:error: |ERROR: )(.*)", re.MULTILINE)
+_PRINTED = re.compile(r"^(?:#\d+ )?\d+\.\d+ (.*\S)", re.MULTILINE)
+"""A line of a command's output, after its time."""
+
+_LIMITED = re.compile(r"\b429\b|too ?many ?requests|rate limit", re.IGNORECASE)
+_PASSING = re.compile(
+    r"\b50[0234]\b|connection (?:refused|reset|timed out|error)|i/o timeout|TLS handshake timeout|unexpected EOF"
+    r"|temporary failure|no route to host|network is unreachable|context deadline exceeded|transport is closing"
+    r"|code = Unavailable|server misbehaving|timed? ?out|broken pipe|no space left|service unavailable|bad gateway"
+    r"|session healthcheck failed|could not resolve|lease .* not found",
+    re.IGNORECASE,
+)
+"""Words of builds that may succeed when nothing but time has passed."""
+
+_UNREACHED = re.compile(
+    r"failed to dial|error reading server preface|connection error|dial tcp|failed to list workers|no such host"
+)
+_ABSENT = re.compile(r"executable file not found|no such file or directory: unknown")
+_DISTRUST = re.compile(r"x509:|certificate|authentication handshake failed|tls: ")
+_REFUSED = re.compile(r"\b40[13]\b|unauthorized|authorization failed|insufficient_scope|denied", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOrder:
+    """One image to be built and pushed."""
+
+    key: str
+    """What it is built from, as hexadecimal digits: orders of the same key make the same image."""
+    task: str
+    """The first of those that need it, for people."""
+    names: tuple[Reference, ...]
+    """What it is pushed as; asked for by the first afterwards."""
+    context: Path
+    """Folder with the Dockerfile, as the client sees it."""
+    bases: Mapping[str, str] = field(default_factory=dict)
+    """Names in FROM, and the images that they stand for."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFailure:
+    """Why an attempt gave no image."""
+
+    reason: str
+    may_pass: bool
+    is_limited: bool = False
+    """Whether a registry asked for patience."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """How the client reaches BuildKit and registries, where it runs."""
+
+    address: str
+    tls_folder: str | None = None
+    """With `ca.pem`, `cert.pem` and `key.pem`."""
+    ca_file: str | None = None
+    """Authorities of registries that sign for themselves."""
+
+    @property
+    def command(self) -> list[str]:
+        names = {"tlscacert": "ca.pem", "tlscert": "cert.pem", "tlskey": "key.pem"}
+        certificates = [f"--{flag}={self.tls_folder}/{name}" for flag, name in names.items()] if self.tls_folder else []
+        return [PROGRAM, f"--addr={self.address}", *certificates]
+
+
+def check_command(client: Client) -> list[str]:
+    """Ends well when BuildKit answers and has something to build with."""
+    return [*client.command, "debug", "workers"]
+
+
+def build_command(client: Client, order: BuildOrder, settings: ImageSettings) -> list[str]:
+    """Builds and pushes."""
+    first = order.names[0]
+    options = [f"label:{ENVIRONMENT_LABEL}={order.key}"]
+    options += [f"context:{base}=docker-image://{image}" for base, image in order.bases.items()]
+    hosts = {name.host for name in order.names} if client.ca_file else set()
+    return [
+        *client.command,
+        "build",
+        "--progress=plain",
+        "--frontend=dockerfile.v0",
+        f"--local=context={order.context}",
+        f"--local=dockerfile={order.context}",
+        *(f"--opt={option}" for option in options),
+        *(f"--registry-auth-tlscontext=host={host},ca={client.ca_file}" for host in sorted(hosts)),
+        f'--output=type=image,"name={",".join(map(str, order.names))}",push=true{_in_the_clear(first, settings)}',
+        *(_cache(first, settings) if settings.cache == "registry" else ()),
+    ]
+
+
+def _cache(first: Reference, settings: ImageSettings) -> Sequence[str]:
+    """Beside the image. A cache that cannot be kept is no reason to lose the image."""
+    where = f"type=registry,ref={first.tagged(CACHE_TAG)}{_in_the_clear(first, settings)}"
+    return (
+        f"--import-cache={where}",
+        f"--export-cache={where},mode=max,image-manifest=true,oci-mediatypes=true,ignore-error=true",
+    )
+
+
+def _in_the_clear(reference: Reference, settings: ImageSettings) -> str:
+    is_plain = reference.server in settings.registry.plain_http or is_loopback(reference.server)
+    return ",registry.insecure=true" if is_plain else ""
+
+
+def judge_build(output: str) -> BuildFailure:
+    """From the end of what a failed build printed."""
+    errors = _ERROR.findall(output)
+    error = errors[-1].strip() if errors else (output.strip().splitlines() or ["it printed nothing"])[-1].strip()
+    printed = _PRINTED.findall(output)[-3:] if "did not complete successfully" in error else []
+    words = " / ".join(printed)
+    text = f"{error} {words}"
+    reason = f"{error}; it printed: {words}" if words else error
+    is_limited = bool(_LIMITED.search(text))
+    may_pass = is_limited or (bool(_PASSING.search(text)) and not _is_refusal(error))
+    return BuildFailure(_shortened(reason), may_pass, is_limited)
+
+
+def _is_refusal(error: str) -> bool:
+    return bool(_REFUSED.search(error)) and "did not complete successfully" not in error
+
+
+def judge_check(output: str) -> tuple[str, str]:
+    """Why BuildKit was not reached, in its client's words, and what to do where waiting cannot help."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    known = (_ABSENT, _DISTRUST, _UNREACHED)
+    told = next((line for kind in known for line in reversed(lines) if kind.search(line)), (lines or ["no output"])[-1])
+    remedy = ""
+    if _ABSENT.search(told):
+        remedy = f"set images.builder_image to one that has {PROGRAM}"
+    elif _DISTRUST.search(told):
+        remedy = "set images.buildkit_tls_secret to certificates that it knows"
+    return _shortened(told.removeprefix("error: ")), remedy
+
+
+def _shortened(text: str) -> str:
+    words = " ".join(text.split())
+    return (
+        words
+        if len(words) <= WORDS_CHARACTERS
+        else f"{words[: WORDS_CHARACTERS // 2]} ... {words[-WORDS_CHARACTERS // 2 :]}"
+    )

@@ -1,0 +1,247 @@
+"""Sees to it that each image of some tasks is in its registry, and says by which digest.
+
+    found     it was there: under its content's tag, or under the name that the settings give it
+    built     it was not; BuildKit made it and pushed it
+    named     nobody could look, but nodes may have keys that we lack: it is used by its name
+    failed    there is none, and why
+
+Invariants:
+- an image is built once for all tasks with the same environment, however many they are;
+- an image of the same name that we made from another content does not count as there; one that somebody else made does;
+- one image that cannot be had is one result, and the others go on; only what ails all of them is raised;
+- a result is written when it is known and not before, so that being killed at any moment and starting again loses only
+  what was under way, and that goes on too, since builds do not depend on us.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+from agentic.errors import AgenticError, PermanentError
+from agentic.images.buildctl import CACHE_TAG, BuildFailure, BuildOrder
+from agentic.images.errors import BuilderRefusedError, BuilderUnavailableError, RateLimitedError
+from agentic.images.reference import Reference
+from agentic.images.remote import RemoteImage
+from agentic.images.settings import ImageSettings
+
+CONTENT_TAG = "env-"
+"""Before the key of what an image was built from, as a tag beside the one that the settings give it."""
+LONGEST_PAUSE_SECONDS = 600.0
+_FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE | re.MULTILINE)
+
+type Progress = Callable[[int, int, str], None]
+
+
+class Lookup(Protocol):
+    """What registries are asked; `Registry` is the real one. Both raise what `agentic.images.errors` lists."""
+
+    async def digest_of(self, reference: Reference) -> str | None: ...
+
+    async def tags_of(self, reference: Reference) -> list[str]: ...
+
+
+class Builder(Protocol):
+    """What builds and pushes."""
+
+    async def prepare(self) -> None:
+        """Before the first build; repeated calls cost nothing. Raises BuilderUnavailableError, BuilderRefusedError."""
+        ...
+
+    async def build(self, order: BuildOrder) -> BuildFailure | None:
+        """One attempt; None when the image is in its registry. An order whose attempt is under way, because of a caller
+        that was killed, is not started again. Raises what ails every build."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ImageResult:
+    """What became of one image of one task."""
+
+    task: str
+    name: str
+    """As the settings call it."""
+    image: str
+    """What sandboxes start from: by digest, or the name itself where nobody could look; empty when there is none."""
+    status: Literal["found", "built", "named", "failed"]
+    reason: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Images with the same content, or the same name of somebody else's image."""
+
+    images: tuple[RemoteImage, ...]
+    key: str = ""
+    """Empty for somebody else's image."""
+
+    @property
+    def first(self) -> Reference:
+        return Reference.parse(self.images[0].name)
+
+    def results(self, status: Literal["found", "built", "named", "failed"], image: str, **more: object) -> "Results":
+        of_all = [ImageResult(one.task, one.name, image or one.name, status) for one in self.images]
+        if status == "failed":
+            of_all = [replace(result, image="") for result in of_all]
+        return [replace(result, **more) for result in of_all]  # type: ignore[arg-type]
+
+
+type Results = list[ImageResult]
+
+
+class Supply:
+    """One part of a task set."""
+
+    def __init__(
+        self,
+        registry: Lookup,
+        builder: Builder,
+        settings: ImageSettings,
+        bases: Mapping[str, str],
+        *,
+        on_result: Callable[[ImageResult], None],
+        on_progress: Progress,
+    ) -> None:
+        """`bases`: names in FROM that stand for another image."""
+        self._registry = registry
+        self._builder = builder
+        self._settings = settings
+        self._bases = bases
+        self._on_result = on_result
+        self._on_progress = on_progress
+        self._gate = asyncio.Semaphore(settings.parallelism)
+        self._done, self._total = 0, 0
+
+    async def see_to(self, images: Sequence[RemoteImage]) -> Results:
+        """In any order; one result for each image."""
+        results: Results = []
+        self._total = len(images)
+
+        async def see(group: _Group) -> None:
+            made = await self._group(group)
+            results.extend(made)
+            for result in made:
+                self._on_result(result)
+            self._done += len(made)
+            self._on_progress(self._done, self._total, f"{made[0].task}: {made[0].status} {made[0].reason}".rstrip())
+
+        try:
+            async with asyncio.TaskGroup() as running:
+                for group in self._groups(images):
+                    running.create_task(see(group))
+        except* AgenticError as failures:
+            raise failures.exceptions[0] from failures
+        return results
+
+    def _groups(self, images: Iterable[RemoteImage]) -> list[_Group]:
+        groups: dict[str, list[RemoteImage]] = {}
+        for image in images:
+            key = self._key(image) if image.recipe else image.name or f"nameless {image.task}"
+            groups.setdefault(key, []).append(image)
+        return [_Group(tuple(found), key if found[0].recipe else "") for key, found in groups.items()]
+
+    def _key(self, image: RemoteImage) -> str:
+        """Its environment, and what our base stands for where it starts from it."""
+        started = [self._bases[name] for name in _from(image.recipe) if name in self._bases] if image.recipe else []
+        return image.key_with(started)
+
+    async def _group(self, group: _Group) -> Results:
+        started = time.monotonic()
+        if not group.images[0].name:
+            return group.results("failed", "", reason=group.images[0].reason)
+        try:
+            results = await (self._own(group) if group.key else self._foreign(group))
+        except (BuilderRefusedError, BuilderUnavailableError):
+            raise  # it ails all of them
+        except PermanentError as error:
+            results = group.results("failed", "", reason=str(error))
+        return [replace(result, seconds=round(time.monotonic() - started, 1)) for result in results]
+
+    async def _foreign(self, group: _Group) -> Results:
+        """Somebody else's image. That we cannot look does not mean that nodes cannot pull."""
+        try:
+            digest = await self._registry.digest_of(group.first)
+        except AgenticError as error:
+            return group.results("named", "", reason=str(error))
+        if digest is None:
+            return group.results("failed", "", reason=f"{group.first}: there is no such image")
+        return group.results("found", _pinned(group.first, digest))
+
+    async def _own(self, group: _Group) -> Results:
+        content = self._content(group)
+        digest = await self._registry.digest_of(content)
+        if digest is not None:
+            return group.results("found", _pinned(content, digest))
+        found, missing = await self._by_name(group, content)
+        return found + (await self._build(missing, content) if missing else [])
+
+    def _content(self, group: _Group) -> Reference:
+        """The name that says what the image was built from."""
+        first = group.first
+        return first if group.key in (first.tag, first.repository) else first.tagged(f"{CONTENT_TAG}{group.key}")
+
+    async def _by_name(self, group: _Group, content: Reference) -> tuple[Results, _Group | None]:
+        """Those that somebody else has put there under the settings' own name, and the others."""
+        found: Results = []
+        missing: list[RemoteImage] = []
+        for image in group.images:
+            name = Reference.parse(image.name)
+            digest = None if name == content else await self._registry.digest_of(name)
+            if digest is None or await self._is_of_ours(name):
+                missing.append(image)
+            else:
+                found += _Group((image,), group.key).results("found", _pinned(name, digest))
+        return found, _Group(tuple(missing), group.key) if missing else None
+
+    async def _is_of_ours(self, name: Reference) -> bool:
+        """Then it was made from another content: its own is not there."""
+        return any(tag.startswith(CONTENT_TAG) or tag == CACHE_TAG for tag in await self._registry.tags_of(name))
+
+    async def _build(self, group: _Group, content: Reference) -> Results:
+        await self._builder.prepare()
+        failure = await self._attempts(self._order(group, content))
+        if failure is not None:
+            return group.results("failed", "", reason=failure)
+        digest = await self._registry.digest_of(content)
+        if digest is None:
+            return group.results("failed", "", reason=f"{content} was pushed and is not there: look at its registry")
+        return group.results("built", _pinned(content, digest))
+
+    def _order(self, group: _Group, content: Reference) -> BuildOrder:
+        recipe = group.images[0].recipe
+        if recipe is None:
+            raise ValueError("a group without a recipe is not built")
+        names = dict.fromkeys([content, *(Reference.parse(image.name) for image in group.images)])
+        used = {name: self._bases[name] for name in _from(recipe) if name in self._bases}
+        return BuildOrder(group.key, group.images[0].task, tuple(names), recipe, used)
+
+    async def _attempts(self, order: BuildOrder) -> str | None:
+        """None when it was built, else why it was not."""
+        pause = self._settings.retry_seconds
+        for attempt in range(1, self._settings.attempts + 1):
+            async with self._gate:
+                failure = await self._builder.build(order)
+            if failure is None:
+                return None
+            if not failure.may_pass:
+                return failure.reason
+            if attempt < self._settings.attempts:
+                self._on_progress(self._done, self._total, f"{order.task}: again in {pause:.0f} s: {failure.reason}")
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        if failure.is_limited:
+            raise RateLimitedError(f"{order.task}: {failure.reason}")
+        return f"{failure.reason} (at each of {self._settings.attempts} attempts)"
+
+
+def _pinned(name: Reference, digest: str) -> str:
+    return str(name.pinned(digest))
+
+
+def _from(recipe: Path) -> list[str]:
+    """What a Dockerfile starts from."""
+    return _FROM.findall((recipe / "Dockerfile").read_text("utf-8", errors="replace"))
