@@ -64,6 +64,6 @@ def _require_ours(resource: Resource, found: JsonObject, manifest: JsonObject) -
         raise OtherRunError(f"{name} is shared by all runs: name another in the settings")
     if owner != run:
         raise OtherRunError(
-            f"{name} belongs to run {owner}: wait for its end, end it by python3 workflows/submit.py cleanup {owner}, or "
-            "name another in the settings"
+            f"{name} belongs to run {owner}: wait for its end, end it by python3 workflows/submit.py cleanup {owner}, "
+            "or name another in the settings"
         )

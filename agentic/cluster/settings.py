@@ -109,16 +109,13 @@ class DiskFamily(Settings):
 
 
 class BuildKitSettings(Settings):
-    """The builder of images."""
-
-    address: str | None = None
-    """Of one that exists, such as `tcp://buildkitd.tools:1234`; `None` makes one in the namespace."""
+    """The builder of images that the namespace's runs share; `images.buildkit_address` names another one instead."""
 
     name: str = "buildkitd"
     """Of its Deployment and Service."""
 
     image: str = "moby/buildkit:v0.32.2"
-    """Its image, and that of the Jobs that build. The guide takes `latest`, which changes under a run."""
+    """Its image. The guide takes `latest`, which changes under a run."""
 
     port: int = Field(1234, ge=1, le=65535)
     """Where it listens."""
@@ -128,21 +125,17 @@ class BuildKitSettings(Settings):
     have to allow user namespaces."""
 
     server_secret: str | None = None
-    """Secret with `ca.pem`, `cert.pem` and `key.pem` of the builder, for mutual TLS. `None` lets a NetworkPolicy decide
-    who reaches it."""
+    """Secret with `ca.pem`, `cert.pem` and `key.pem` of the builder, for mutual TLS; then `images.buildkit_tls_secret`
+    has those of who builds. `None` leaves it to a NetworkPolicy who reaches the builder."""
 
-    client_secret: str | None = None
-    """Secret with `ca.pem`, `cert.pem` and `key.pem` of those who build; goes with `server_secret`, or with the
-    `address` of a builder that asks for it."""
-
-    http_registries: tuple[str, ...] = ()
-    """Registries, each as `host:port`, that are spoken to without TLS."""
+    ca_config_map: str | None = None
+    """ConfigMap whose `ca.pem` holds the authorities of registries that sign for themselves, beside the image's own."""
 
     mirrors: tuple[str, ...] = ()
     """Hosts that are asked for Docker Hub's images first."""
 
-    cache_size: str = "50Gi"
-    """Disk of its node that its cache may take; lost with its pod."""
+    cache_gib: int = Field(50, ge=5)
+    """Disk of its node that it may take, GiB: four fifths are its cache, which is lost with its pod."""
 
     cpu: str = "4"
     """CPUs of the builder."""
@@ -151,16 +144,8 @@ class BuildKitSettings(Settings):
     """Memory of the builder."""
 
     @model_validator(mode="after")
-    def _secrets_go_together(self) -> Self:
-        if self.address is None and (self.server_secret is None) != (self.client_secret is None):
-            raise ValueError(
-                "cluster.buildkit.server_secret and cluster.buildkit.client_secret go together: name both or neither"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _image_is_rootless(self) -> Self:
-        if self.rootless and self.address is None and not self.image.endswith("-rootless"):
+        if self.rootless and not self.image.endswith("-rootless"):
             raise ValueError(
                 f"cluster.buildkit.rootless is true but cluster.buildkit.image is {self.image}: take one whose tag "
                 "ends in -rootless"
