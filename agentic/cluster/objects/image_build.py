@@ -1,117 +1,118 @@
-"""The Job that builds one image: a client of BuildKit that reads the task's folder from the claim of the data sets.
+"""Jobs that build one image each by BuildKit's client, and the one that sees whether BuildKit can be reached."""
 
-The guide's users find it by `kubectl get jobs -l type=image-build`. One attempt: whoever makes it decides about more.
-Its pod has no token of the cluster and no privilege; what it runs as root runs in BuildKit.
-"""
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-
-from agentic.cluster.labels import labels_of_run
-from agentic.cluster.objects.volumes import workspace_mounts, workspace_volumes
+from agentic.cluster.labels import ROLE_LABEL, labels_of_run
 from agentic.cluster.resources import JOBS, JsonObject
-from agentic.cluster.settings import ClusterSettings, label_map
+from agentic.cluster.settings import ClusterSettings
 
-TYPE_LABEL, IMAGE_BUILD = "type", "image-build"
-DOCKER_CONFIG = "/docker"
-"""Where keys of registries are: `config.json` of the Secret."""
-CERTIFICATES = "/certs"
-"""Where `ca.pem`, `cert.pem` and `key.pem` for BuildKit are."""
-
-SHARE: Mapping[str, str] = MappingProxyType({"cpu": "100m", "memory": "256Mi"})
-"""A client sends a folder and waits."""
+TYPE_LABEL, TYPE = "type", "image-build"
+"""As people look for them: `kubectl get jobs -l type=image-build`."""
+KEY_LABEL = "agentic-rl/image"
+"""What the Job's image is built from."""
+ROLE = "image-build"
+"""Of pods: BuildKit lets these in."""
+CONTAINER = "build"
+LOGIN_FOLDER, TLS_FOLDER = "/agentic/login", "/agentic/tls"
+"""Where a build finds the credentials of registries and the certificates for BuildKit."""
+ENDING_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ImageBuild:
-    """What differs from image to image, and from site to site."""
+    """One Job."""
 
     name: str
-    """Of the Job; derived from what is built, so that a repeat finds it."""
-    image: str
-    """With `buildctl`."""
+    run_id: str
+    key: str
     command: Sequence[str]
-    """Of the container."""
+    image: str
+    """With the program of the command."""
     deadline_seconds: int
-    """For the attempt, waiting for a node included."""
     keep_seconds: int
-    """How long the Job stays when it has ended."""
-    registry_secret: str | None = None
-    """Of type `kubernetes.io/dockerconfigjson`."""
+    login_secret: str | None = None
+    """Of type kubernetes.io/dockerconfigjson."""
     tls_secret: str | None = None
-    """With the client's certificates."""
-    labels: Mapping[str, str] = MappingProxyType({})
-    annotations: Mapping[str, str] = MappingProxyType({})
+    has_workspace: bool = False
+    """Whether the claim of runs is to be seen too, because the authorities of registries are a file there."""
+    owner: JsonObject | None = field(default=None)
+    """Reference to what the Job goes with."""
 
 
-def image_build(settings: ClusterSettings, run_id: str, build: ImageBuild) -> JsonObject:
-    """The container's message is what it wrote to its termination log; if it failed without a word, the end of its log."""
-    labels = labels_of_run(run_id, {TYPE_LABEL: IMAGE_BUILD, **build.labels})
-    metadata = {"namespace": settings.namespace, "labels": labels, "annotations": dict(build.annotations)}
-    spec = {
+def image_build_job(cluster: ClusterSettings, build: ImageBuild) -> JsonObject:
+    """One attempt: whether another follows is for whoever reads its last words to say."""
+    labels = labels_of_run(build.run_id, {TYPE_LABEL: TYPE, KEY_LABEL: build.key})
+    metadata: JsonObject = {"namespace": cluster.namespace, "labels": labels}
+    if build.owner is not None:
+        metadata["ownerReferences"] = [build.owner]
+    spec: JsonObject = {
         "backoffLimit": 0,
+        "completions": 1,
+        "parallelism": 1,
         "activeDeadlineSeconds": build.deadline_seconds,
         "ttlSecondsAfterFinished": build.keep_seconds,
-        "template": {"metadata": {"labels": labels}, "spec": _pod(settings, build)},
+        "template": {"metadata": {"labels": {**labels, ROLE_LABEL: ROLE}}, "spec": _pod(cluster, build)},
     }
     return {**JOBS.head(build.name, **metadata), "spec": spec}
 
 
-def _pod(settings: ClusterSettings, build: ImageBuild) -> JsonObject:
-    mounts = _mounts(settings)
-    wanted = {mount["name"] for mount in mounts}
-    volumes = [volume for volume in workspace_volumes(settings) if volume["name"] in wanted]
-    keys = list(_keys(build))
-    spec: JsonObject = {
+def _pod(cluster: ClusterSettings, build: ImageBuild) -> JsonObject:
+    volumes, mounts = _volumes(cluster, build)
+    secret = cluster.image_pull_secret
+    return {
         "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": ENDING_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "containers": [_container(build, [*mounts, *(mount for _, mount in keys)])],
-        "volumes": [*volumes, *(volume for volume, _ in keys)],
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(build, mounts)],
+        "volumes": volumes,
+        **({"imagePullSecrets": [{"name": secret}]} if secret else {}),
     }
-    if settings.image_pull_secret is not None:
-        spec["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
-    if settings.node_selector:
-        spec["nodeSelector"] = label_map(settings.node_selector)
-    return spec
-
-
-def _keys(build: ImageBuild) -> Iterator[tuple[JsonObject, JsonObject]]:
-    """Volumes of Secrets, each with its mount."""
-    if build.registry_secret is not None:
-        items = [{"key": ".dockerconfigjson", "path": "config.json"}]
-        volume = {"name": "registry", "secret": {"secretName": build.registry_secret, "items": items}}
-        yield volume, {"name": "registry", "mountPath": DOCKER_CONFIG, "readOnly": True}
-    if build.tls_secret is not None:
-        volume = {"name": "certs", "secret": {"secretName": build.tls_secret}}
-        yield volume, {"name": "certs", "mountPath": CERTIFICATES, "readOnly": True}
 
 
 def _container(build: ImageBuild, mounts: Sequence[JsonObject]) -> JsonObject:
-    variables = [{"name": "DOCKER_CONFIG", "value": DOCKER_CONFIG}] if build.registry_secret is not None else []
+    """The client only sends files and prints: the work is BuildKit's."""
     return {
-        "name": "build",
+        "name": CONTAINER,
         "image": build.image,
         "imagePullPolicy": "IfNotPresent",
         "command": list(build.command),
-        "env": variables,
-        "resources": {"requests": dict(SHARE), "limits": dict(SHARE)},
-        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "env": [{"name": "DOCKER_CONFIG", "value": LOGIN_FOLDER}],
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "64Mi"},
+            "limits": {"cpu": "1", "memory": "512Mi"},
+        },
         "securityContext": {
             "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
         },
+        # The end of what it printed says why it failed, without a right to read logs.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": list(mounts),
     }
 
 
-def _mounts(settings: ClusterSettings) -> list[JsonObject]:
-    """The data sets and folders of the nodes, read-only, where the workflow's steps see them."""
-    datasets = f"{settings.workspace_path}/datasets"
-    return [
-        {**mount, "readOnly": True}
-        for mount in workspace_mounts(settings)
-        if mount["mountPath"] == datasets or mount["name"].startswith("host-")
-    ]
+def _volumes(cluster: ClusterSettings, build: ImageBuild) -> tuple[list[JsonObject], list[JsonObject]]:
+    root = cluster.workspace_path
+    claims = {f"{root}/datasets": ("datasets", cluster.datasets.claim)}
+    if build.has_workspace:
+        claims = {root: ("runs", cluster.runs.claim), **claims}
+    volumes: list[JsonObject] = []
+    mounts: list[JsonObject] = []
+    for path, (name, claim) in claims.items():
+        volumes.append({"name": name, "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
+        mounts.append({"name": name, "mountPath": path, "readOnly": True})
+    for name, secret, folder in (("login", build.login_secret, LOGIN_FOLDER), ("tls", build.tls_secret, TLS_FOLDER)):
+        if secret is not None:
+            # A missing one is told by whoever asks for it, instead of by a pod that never starts.
+            volumes.append({"name": name, "secret": {"secretName": secret, "optional": True, **_items(name)}})
+            mounts.append({"name": name, "mountPath": folder, "readOnly": True})
+    return volumes, mounts
+
+
+def _items(volume: str) -> Mapping[str, object]:
+    """The Secret's own key is not the name that clients look for."""
+    return {"items": [{"key": ".dockerconfigjson", "path": "config.json"}]} if volume == "login" else {}
