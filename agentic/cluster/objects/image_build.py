@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from agentic.cluster.labels import ROLE_LABEL, labels_of_run
 from agentic.cluster.resources import JOBS, JsonObject
-from agentic.cluster.settings import ClusterSettings
+from agentic.cluster.settings import ClusterSettings, label_map
 
 TYPE_LABEL, TYPE = "type", "image-build"
 """As people look for them: `kubectl get jobs -l type=image-build`."""
@@ -69,6 +69,7 @@ def _pod(cluster: ClusterSettings, build: ImageBuild) -> JsonObject:
         "containers": [_container(build, mounts)],
         "volumes": volumes,
         **({"imagePullSecrets": [{"name": secret}]} if secret else {}),
+        **({"nodeSelector": label_map(cluster.node_selector)} if cluster.node_selector else {}),
     }
 
 
