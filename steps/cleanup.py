@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any, ClassVar
 
+from agentic.cluster.settings import ClusterSettings
 from agentic.sandbox.settings import KubeSandbox, SandboxSettings
 from steps import contract
 from steps.command import main
@@ -21,6 +22,8 @@ class CleanupInput(StepInput):
 
     sandbox: SandboxSettings
     """Whose sandboxes are looked for."""
+    cluster: ClusterSettings = ClusterSettings()
+    """Where the run's RayCluster is looked for; unused on one machine."""
     status: str = "unknown"
     """How the workflow ended; whatever else, such as `unknown`, spares the sandboxes of living owners."""
 
@@ -29,7 +32,9 @@ class CleanupOutput(StepOutput):
     """What was found."""
 
     processes: int
-    """Ray processes that were ended."""
+    """Ray processes of this machine that were ended."""
+    clusters: int = 0
+    """RayClusters that were removed."""
     sandboxes: int
     """Sandboxes that were ended."""
 
@@ -40,14 +45,27 @@ def run(inputs: CleanupInput) -> CleanupOutput:
 
 
 def _clean(inputs: CleanupInput, step: Step) -> CleanupOutput:
-    from agentic.training import ray_cluster
-
-    processes = ray_cluster.stop(step.workspace.run_id, step.workspace.run_dir)
+    clusters = _end_cluster(inputs.cluster, step) if step.on_argo else 0
+    processes = 0 if step.on_argo else _end_processes(step)
     is_reached = isinstance(inputs.sandbox, KubeSandbox) or not step.on_argo
     is_over = inputs.status in ENDED
     sandboxes = asyncio.run(_sweep(inputs.sandbox, step, is_over=is_over)) if is_reached else 0
-    step.progress(1, 1, f"{processes} processes and {sandboxes} sandboxes ended")
-    return CleanupOutput(processes=processes, sandboxes=sandboxes)
+    what = "RayClusters" if step.on_argo else "processes"
+    step.progress(1, 1, f"{clusters if step.on_argo else processes} {what} and {sandboxes} sandboxes ended")
+    return CleanupOutput(processes=processes, clusters=clusters, sandboxes=sandboxes)
+
+
+def _end_processes(step: Step) -> int:
+    from agentic.training import ray_cluster
+
+    return ray_cluster.stop(step.workspace.run_id, step.workspace.run_dir)
+
+
+def _end_cluster(cluster: ClusterSettings, step: Step) -> int:
+    """First of all: the trainer in its head's pod must not go on while its sandboxes are swept."""
+    from steps.ray_head import end_cluster
+
+    return int(end_cluster(cluster, step))
 
 
 async def _sweep(sandbox: SandboxSettings, step: Step, *, is_over: bool) -> int:

@@ -1,15 +1,21 @@
-"""Measures the best checkpoint against the starting policy on every held-out split."""
+"""Measures the best checkpoint against the starting policy on every held-out split.
+
+In a cluster the engine and the rollouts run in the head's pod, as a Ray job like training itself.
+"""
 
 import asyncio
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from agentic.errors import PermanentError
+from agentic.errors import PermanentError, TransientError
 from steps import contract
 from steps.command import main
 from steps.contract import Step, StepOutput
 from steps.markers import newest_outputs
 from steps.shared_folders import reading
 from steps.training_input import TrainingInput, training_job
+
+if TYPE_CHECKING:
+    from agentic.training.jobs import EvaluationSummary, TrainJob, TrainSummary
 
 
 class EvaluateInput(TrainingInput):
@@ -45,7 +51,6 @@ def run(inputs: EvaluateInput) -> EvaluateOutput:
 
 
 def _evaluate(inputs: EvaluateInput, step: Step) -> EvaluateOutput:
-    from agentic.training.evaluate import evaluate
     from agentic.training.jobs import TrainSummary
 
     trained = newest_outputs(step.workspace.run_dir, "train")
@@ -53,7 +58,8 @@ def _evaluate(inputs: EvaluateInput, step: Step) -> EvaluateOutput:
         raise PermanentError(f"training of run {step.workspace.run_id} has not ended: run the step train first")
     summary = TrainSummary.model_validate(trained)
     with reading(step, inputs.data_dir, inputs.model_dir):
-        result = asyncio.run(evaluate(training_job(inputs, step), summary, step.progress))
+        job = training_job(inputs, step)
+        result = _on_cluster(inputs, job, summary, step) if step.on_argo else _here(job, summary, step)
     split, rates = next(iter(result.splits.items()))
     return EvaluateOutput(
         split=split,
@@ -62,6 +68,22 @@ def _evaluate(inputs: EvaluateInput, step: Step) -> EvaluateOutput:
         checkpoint=step.workspace.relative(step.workspace.run_dir / summary.checkpoint),
         evaluation=step.workspace.relative(step.workspace.run_dir / "evaluation.json"),
     )
+
+
+def _here(job: "TrainJob", summary: "TrainSummary", step: Step) -> "EvaluationSummary":
+    from agentic.training.evaluate import evaluate
+
+    return asyncio.run(evaluate(job, summary, step.progress))
+
+
+def _on_cluster(inputs: EvaluateInput, job: "TrainJob", summary: "TrainSummary", step: Step) -> "EvaluationSummary":
+    from agentic.training.head_job import HeadJob
+    from steps.ray_head import work_on_head
+
+    ended = work_on_head(inputs.cluster, HeadJob(work="evaluate", job=job, summary=summary), step)
+    if ended.evaluated is None:
+        raise TransientError("evaluation has ended but did not say what it measured: trying again reads its rollouts")
+    return ended.evaluated
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Starts the Ray cluster of one machine, or finds it running. `train` ensures it as well."""
+"""Makes the run's Ray cluster, or finds it running: the RayCluster in a cluster, a head on one machine. `train` and
+`evaluate` ensure it as well."""
 
 from typing import Any, ClassVar
 
+from agentic.cluster.settings import ClusterSettings
 from agentic.training.settings import RaySettings, TrainSettings
 from steps import contract
 from steps.command import main
@@ -23,6 +25,8 @@ class LaunchClusterInput(StepInput):
     """CPUs and shared memory of the head."""
     train: TrainSettings
     """Device and GPUs."""
+    cluster: ClusterSettings = ClusterSettings()
+    """The RayCluster's pods; unused on one machine."""
 
 
 class LaunchClusterOutput(StepOutput):
@@ -30,6 +34,8 @@ class LaunchClusterOutput(StepOutput):
 
     address: str
     """Host and port of the head."""
+    dashboard: str = ""
+    """Where its dashboard and its job API answer; empty on one machine, which has none."""
 
 
 def run(inputs: LaunchClusterInput) -> LaunchClusterOutput:
@@ -38,6 +44,13 @@ def run(inputs: LaunchClusterInput) -> LaunchClusterOutput:
 
 
 def _launch(inputs: LaunchClusterInput, step: Step) -> LaunchClusterOutput:
+    if step.on_argo:
+        from steps.ray_head import launch
+
+        head = launch(inputs.cluster, inputs.ray, inputs.train, step)
+        step.progress(1, 1, f"Ray answers in pod {head.pod}")
+        service = f"{head.cluster}-head-svc.{inputs.cluster.namespace}.svc"
+        return LaunchClusterOutput(address=f"{service}:6379", dashboard=f"http://{service}:8265")
     from agentic.training.job import ensure_cluster
 
     address = ensure_cluster(step.workspace.run_id, step.workspace.run_dir, inputs.ray, inputs.train)

@@ -3,6 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from agentic.cluster.settings import ClusterSettings
 from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import SandboxSettings
 from agentic.training.settings import RaySettings, TrainSettings
@@ -38,6 +39,8 @@ class TrainingInput(StepInput):
     """The agent, its clock, the reward and the proxy."""
     sandbox: SandboxSettings
     """Where untrusted code runs."""
+    cluster: ClusterSettings = ClusterSettings()
+    """The RayCluster whose head does the work; unused on one machine."""
 
 
 def training_job(inputs: TrainingInput, step: Step) -> "TrainJob":

@@ -227,6 +227,13 @@ class ClusterSettings(Settings):
     workers: WorkerSettings = WorkerSettings()
     """The RayCluster's further nodes."""
 
+    ray_patience_seconds: float = Field(900.0, ge=0)
+    """How long what may pass by itself, such as room that other pods hold, may keep the RayCluster from starting before
+    the step ends and names it. Time in a queue does not count."""
+
+    ray_start_seconds: float = Field(3600.0, gt=0)
+    """How long the RayCluster may take to start in all, pulls of large images included."""
+
     ray_version: str = "2.60.0"
     """Of Ray in `trainer_image`, for the operator."""
 
