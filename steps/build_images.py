@@ -1,26 +1,34 @@
 """Builds the environments of one part of the tasks; a broken one is reported and the others go on.
 
-Where sandboxes run elsewhere nothing is built: the images are named, those without a name are broken, and those that
-somebody has to build are listed with the folder to build them from.
+Where sandboxes are pods, images that a registry has are used by digest, and BuildKit builds and pushes the others. With
+`images.builder=none`, and outside of the cluster unless it is `direct`, images are only named, and those that somebody
+has to build are listed with the folder to build them from.
 """
 
 import asyncio
+import os
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from agentic.cluster.settings import ClusterSettings
 from agentic.errors import PermanentError
+from agentic.images.plan import deal
 from agentic.images.settings import ImageSettings
+from agentic.sandbox.images import pins_folder
 from agentic.sandbox.settings import KubeSandbox, SandboxSettings
-from steps import contract
+from steps import contract, workflow_owner
 from steps.command import main
 from steps.contract import Step, StepInput, StepOutput
 from steps.shared_folders import reading
 
+if TYPE_CHECKING:
+    from agentic.images.remote import RemoteImage
+
 NAMED_AT_MOST = 20
-"""Broken environments that the output names: it is kept in the workflow's own object, which has to stay small."""
+"""Broken tasks that the output names: it is kept in the workflow's own object, which has to stay small."""
 
 
 class BuildImagesInput(StepInput):
@@ -44,7 +52,9 @@ class BuildImagesInput(StepInput):
     images: ImageSettings
     """How environments are built."""
     sandbox: SandboxSettings
-    """Isolation of the commands of a build."""
+    """Isolation of the commands of a build on this machine; for pods, the names of images."""
+    cluster: ClusterSettings = ClusterSettings()
+    """Where Jobs that build run."""
 
     @property
     def instance(self) -> str:
@@ -55,11 +65,11 @@ class BuildImagesOutput(StepOutput):
     """Counts of the part."""
 
     built: int
-    """Environments built now."""
+    """Images built now."""
     reused: int
-    """Environments that were there, or that nodes pull by name."""
+    """Images that were there, or that nodes pull by name."""
     broken: list[str]
-    """Tasks whose environment could not be built or named, the first twenty; the log has all of them and why."""
+    """Tasks whose image cannot be had, the first twenty; the log has all of them and why."""
 
 
 def run(inputs: BuildImagesInput) -> BuildImagesOutput:
@@ -69,9 +79,11 @@ def run(inputs: BuildImagesInput) -> BuildImagesOutput:
 
 def _build(inputs: BuildImagesInput, step: Step) -> BuildImagesOutput:
     with reading(step, inputs.data_dir):
-        if isinstance(inputs.sandbox, KubeSandbox):
-            return _name(inputs, step, inputs.sandbox)
-        return _build_here(inputs, step)
+        if not isinstance(inputs.sandbox, KubeSandbox):
+            return _build_here(inputs, step)
+        if inputs.images.builder == "direct" or (inputs.images.builder == "jobs" and step.on_argo):
+            return _supply(inputs, step, inputs.sandbox)
+        return _name(inputs, step, inputs.sandbox)
 
 
 def _tasks(inputs: BuildImagesInput, step: Step) -> list[Path]:
@@ -81,10 +93,48 @@ def _tasks(inputs: BuildImagesInput, step: Step) -> list[Path]:
     return folders[int(index) :: int(shards)]
 
 
-def _name(inputs: BuildImagesInput, step: Step, sandbox: KubeSandbox) -> BuildImagesOutput:
+def _named(inputs: BuildImagesInput, step: Step, sandbox: KubeSandbox) -> list["RemoteImage"]:
+    """Images of the part: those with the same content are in the same, so that two parts never build one twice."""
     from agentic.images.remote import name_images
 
-    images = name_images(_tasks(inputs, step), sandbox)
+    index, _, shards = inputs.shard.partition("/")
+    tasks = step.workspace.root / inputs.data_dir / "tasks"
+    images = name_images(sorted(path for path in tasks.iterdir() if path.is_dir()), sandbox)
+    return deal(images, [image.environment or image.name for image in images], int(index), int(shards))
+
+
+def _supply(inputs: BuildImagesInput, step: Step, sandbox: KubeSandbox) -> BuildImagesOutput:
+    from agentic.images.remote_supply import SupplyOrder, supply_images
+
+    registry = inputs.images.registry
+    if registry.ca_file is not None:
+        registry = registry.model_copy(update={"ca_file": str(step.workspace.root / registry.ca_file)})
+    order = SupplyOrder(
+        run_id=inputs.run_id,
+        images=inputs.images.model_copy(update={"registry": registry}),
+        sandbox=sandbox,
+        cluster=inputs.cluster,
+        record=pins_folder(step.workspace.store_dir, inputs.run_id) / f"{inputs.instance}.jsonl",
+        owner=workflow_owner.reference(os.environ) if step.on_argo else None,
+    )
+    results = asyncio.run(supply_images(order, _named(inputs, step, sandbox), step.progress))
+    failed = [result for result in results if result.status == "failed"]
+    for result in results:
+        if result.reason:
+            sys.stdout.write(f"{result.task}: {result.status}: {result.reason}\n")
+    if results and len(failed) == len(results):
+        raise PermanentError(f"none of {len(results)} images can be had; {failed[0].task}: {failed[0].reason}")
+    built = sum(result.status == "built" for result in results)
+    unseen = sum(result.status == "named" for result in results)
+    there = len(results) - built - unseen - len(failed)
+    unseen_words = f", {unseen} used by name since their registry cannot be asked" if unseen else ""
+    line = f"{built} built, {there} there already{unseen_words}, {len(failed)} broken"
+    step.progress(len(results), len(results), line)
+    return BuildImagesOutput(built=built, reused=there + unseen, broken=[one.task for one in failed][:NAMED_AT_MOST])
+
+
+def _name(inputs: BuildImagesInput, step: Step, sandbox: KubeSandbox) -> BuildImagesOutput:
+    images = _named(inputs, step, sandbox)
     broken = [image for image in images if not image.name]
     for image in broken:
         sys.stdout.write(f"{image.task}: {image.reason}\n")

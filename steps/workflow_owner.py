@@ -5,6 +5,7 @@ owner that is not there: so it is set just when sandboxes surely live beside the
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from agentic.sandbox.settings import KubeSandbox, SandboxOwner, SandboxSettings
 
@@ -24,3 +25,9 @@ def owned_by_workflow(sandbox: SandboxSettings, environment: Mapping[str, str], 
         return sandbox
     owner = SandboxOwner(api_version=API_VERSION, kind=KIND, name=name, uid=uid)
     return sandbox.model_copy(update={"owner": owner})
+
+
+def reference(environment: Mapping[str, str]) -> dict[str, Any] | None:
+    """As an entry of ownerReferences, for objects in the Workflow's own namespace; None where there is none."""
+    name, uid = environment.get(NAME), environment.get(UID)
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": uid} if name and uid else None

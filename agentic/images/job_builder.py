@@ -11,11 +11,13 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from agentic.cluster.api import KubeApi
+from agentic.cluster.apply import apply
 from agentic.cluster.errors import AlreadyExistsError, WaitTimeoutError, one_line
 from agentic.cluster.labels import selector_of_run
+from agentic.cluster.objects.buildkit import address, buildkit
 from agentic.cluster.objects.image_build import KEY_LABEL, TLS_FOLDER, TYPE, TYPE_LABEL, ImageBuild, image_build_job
 from agentic.cluster.resources import JOBS, PODS, JsonObject, name_of
 from agentic.cluster.settings import ClusterSettings
@@ -32,8 +34,6 @@ from agentic.images.buildctl import (
 from agentic.images.errors import BuilderRefusedError, BuilderUnavailableError
 from agentic.images.settings import ImageSettings
 
-SERVICE_ADDRESS = "tcp://buildkitd:1234"
-"""The Service that the pipeline makes."""
 CHECK_KEY = "buildkit"
 CHECK_SECONDS = 120
 """For one look at BuildKit, the pod's start included."""
@@ -46,8 +46,6 @@ SETTLE_SECONDS = 10.0
 NAME_CHARACTERS, DIGEST_CHARACTERS = 30, 10
 _UNPULLABLE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 
-type Ensure = Callable[[], Awaitable[None]]
-
 
 class JobBuilder:
     """The real Builder of a cluster; an async context."""
@@ -59,18 +57,17 @@ class JobBuilder:
         settings: ImageSettings,
         run_id: str,
         *,
-        ensure: Ensure,
         owner: JsonObject | None = None,
         ca_file: str | None = None,
     ) -> None:
-        """`ensure` makes BuildKit where `images.buildkit_address` names none. `owner`: what Jobs go with."""
+        """`owner`: a reference to what Jobs go with. `ca_file`: as their pods see it."""
         self._api, self._cluster, self._settings = api, cluster, settings
-        self._run_id, self._owner, self._ensure = run_id, owner, ensure
+        self._run_id, self._owner = run_id, owner
         labels = f"{selector_of_run(run_id)},{TYPE_LABEL}={TYPE}"
         self._jobs = Watcher(api, JOBS, namespace=cluster.namespace, labels=labels)
         self._pods = Watcher(api, PODS, namespace=cluster.namespace, labels=labels)
         self._client = Client(
-            settings.buildkit_address or SERVICE_ADDRESS,
+            settings.buildkit_address or address(cluster),
             TLS_FOLDER if settings.buildkit_tls_secret else None,
             ca_file,
         )
@@ -96,7 +93,8 @@ class JobBuilder:
 
     async def _prepare(self) -> None:
         if self._settings.buildkit_address is None:
-            await self._ensure()
+            for manifest in buildkit(self._cluster, plain_http=self._settings.registry.plain_http):
+                await apply(self._api, manifest)
         deadline = time.monotonic() + self._settings.buildkit_start_seconds
         while True:
             output = await self._check()

@@ -31,3 +31,9 @@ def plan_shards(task_names: Sequence[str], shards: int) -> list[list[str]]:
     count = min(shards, len(names))
     bounds = [len(names) * i // count for i in range(count + 1)] if count else []
     return [names[start:end] for start, end in pairwise(bounds)]
+
+
+def deal[T](items: Sequence[T], keys: Sequence[str], index: int, shards: int) -> list[T]:
+    """What one of so many parts gets: items of the same key are in the same part, and keys are dealt out in turn."""
+    owners = {key: number % shards for number, key in enumerate(dict.fromkeys(keys))}
+    return [item for item, key in zip(items, keys, strict=True) if owners[key] == index]

@@ -47,6 +47,8 @@ MANIFESTS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+SILENT_SECONDS = 120.0
+"""How long a registry is asked again that does not answer, or with 5xx, and names no time."""
 LARGEST_ANSWER_BYTES = 8 * 1024 * 1024
 """Twice what registries take for a manifest."""
 SAID_CHARACTERS = 200
@@ -75,6 +77,7 @@ class Registry:
         self._open_at: dict[str, float] = {}
         self._authorizations: dict[tuple[str, str], str] = {}
         self._known: set[str] = set()
+        self._lost: dict[str, RegistryUnavailableError] = {}
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Registry":
@@ -209,15 +212,21 @@ class Registry:
             return Answer(response.status, response.headers, content)
 
     async def _patiently(self, server: str, send: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Until there is an answer that waiting would not change."""
-        deadline, pause = time.monotonic() + self._settings.patience_seconds, FIRST_PAUSE_SECONDS
+        """Until there is an answer that waiting would not change. Nobody is waited for in vain twice."""
+        started, pause = time.monotonic(), FIRST_PAUSE_SECONDS
         while True:
             await self._wait_until_open(server)
+            if server in self._lost:
+                raise self._lost[server]
             trouble, wanted = await self._try(server, send)
             if isinstance(trouble, Answer):
                 return trouble
+            is_silent = wanted is None and isinstance(trouble, RegistryUnavailableError)
+            patience = min(self._settings.patience_seconds, SILENT_SECONDS if is_silent else float("inf"))
             wait = wanted if wanted is not None else pause * random.uniform(0.5, 1.0)
-            if time.monotonic() + wait > deadline:
+            if time.monotonic() + wait > started + patience:
+                if isinstance(trouble, RegistryUnavailableError):
+                    self._lost[server] = trouble
                 raise trouble
             self._on_wait(f"{trouble}; again in {wait:.0f} s")
             self._open_at[server] = max(self._open_at.get(server, 0.0), time.monotonic() + wait)

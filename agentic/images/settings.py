@@ -1,8 +1,8 @@
 """How the images of a task set are found and built."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from agentic.settings import Settings
 
@@ -24,7 +24,8 @@ class RegistrySettings(Settings):
     """For one try of one request."""
     patience_seconds: float = Field(1800.0, ge=0)
     """How long one question is asked again after 429, 5xx, time-outs and broken connections. A registry that wants a
-    longer pause ends the step, which is tried again later."""
+    longer pause ends the step, which is tried again later. One that does not answer at all, or says nothing but 5xx, is
+    given two minutes of it."""
 
 
 class ImageSettings(Settings):
@@ -69,3 +70,12 @@ class ImageSettings(Settings):
     its disk builds again only what differs."""
     registry: RegistrySettings = RegistrySettings()
     """How registries are spoken to."""
+
+    @model_validator(mode="after")
+    def _direct_needs_an_address(self) -> Self:
+        if self.builder == "direct" and self.buildkit_address is None:
+            raise ValueError(
+                "images.builder is direct but images.buildkit_address is not set: name a BuildKit that can be reached "
+                "from where the step runs, such as tcp://127.0.0.1:1234"
+            )
+        return self

@@ -112,13 +112,10 @@ def pins_folder(store_root: Path, run_id: str) -> Path:
 
 
 def read_pins(folder: Path) -> dict[str, str]:
-    """Name → name by digest."""
-    pins: dict[str, str] = {}
-    for path in sorted(folder.glob("*.jsonl")):
-        for row in json_lines.read(path).rows:
-            if row.get("name") and row.get("image"):
-                pins[str(row["name"])] = str(row["image"])
-    return pins
+    """Name → name by digest; the last word about a name counts."""
+    rows = (row for path in sorted(folder.glob("*.jsonl")) for row in json_lines.read(path).rows)
+    pins = {str(row.get("name", "")): str(row.get("image", "")) for row in rows}
+    return {name: image for name, image in pins.items() if name and image}
 
 
 @runtime_checkable
