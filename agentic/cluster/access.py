@@ -49,16 +49,52 @@ def rules_of(bodies: Sequence[JsonObject]) -> Iterator[Rule]:
             yield Rule(group, tuple(body["resources"]), tuple(body["verbs"]))
 
 
-def account(name: str, rules: Sequence[JsonObject], namespace: str, **metadata: object) -> list[JsonObject]:
-    """A ServiceAccount whose token is not mounted unless a pod asks for it, its Role and what binds them."""
-    subject = {"kind": SERVICE_ACCOUNTS.kind, "name": name, "namespace": namespace}
-    reference = {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": name}
+def account(
+    name: str, rules: Sequence[JsonObject], namespace: str, *, mounts_token: bool = False, **metadata: object
+) -> list[JsonObject]:
+    """A ServiceAccount, its Role and what binds them. Without `mounts_token` its token is in no pod that does not ask
+    for it."""
     metadata = {"namespace": namespace, **metadata}
     return [
-        {**SERVICE_ACCOUNTS.head(name, **metadata), "automountServiceAccountToken": False},
+        {**SERVICE_ACCOUNTS.head(name, **metadata), "automountServiceAccountToken": mounts_token},
+        *role(name, rules, (name, namespace), **metadata),
+    ]
+
+
+def role(name: str, rules: Sequence[JsonObject], account: tuple[str, str], **metadata: object) -> list[JsonObject]:
+    """A Role, and what gives it to an account, named by name and namespace."""
+    subject = {"kind": SERVICE_ACCOUNTS.kind, "name": account[0], "namespace": account[1]}
+    reference = {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": name}
+    return [
         {**ROLES.head(name, **metadata), "rules": list(rules)},
         {**ROLE_BINDINGS.head(name, **metadata), "subjects": [subject], "roleRef": reference},
     ]
+
+
+def lacking(needed: Sequence[JsonObject], given: Sequence[JsonObject]) -> list[str]:
+    """What rules that somebody else wrote do not allow of the needed ones, such as `create pods/exec`, sorted."""
+    has = {
+        (group, resource, verb)
+        for body in given
+        for group in body.get("apiGroups") or ()
+        for resource in body.get("resources") or ()
+        for verb in body.get("verbs") or ()
+        if not body.get("resourceNames")
+    }
+
+    def is_given(rule: Rule, resource: str, verb: str) -> bool:
+        groups, resources, verbs = {rule.group, "*"}, {resource, "*"}, {verb, "*"}
+        return any(group in groups and name in resources and one in verbs for group, name, one in has)
+
+    rules = list(rules_of(needed))
+    asked = [(rule, resource, verb) for rule in rules for resource in rule.resources for verb in rule.verbs]
+    return sorted(
+        {f"{verb} {name}{_dotted(rule.group)}" for rule, name, verb in asked if not is_given(rule, name, verb)}
+    )
+
+
+def _dotted(group: str) -> str:
+    return f".{group}" if group else ""
 
 
 async def missing_rights(api: KubeApi, rules: Sequence[JsonObject], *, namespace: str | None = None) -> list[str]:
@@ -79,5 +115,4 @@ async def _is_allowed(api: KubeApi, right: JsonObject, namespace: str) -> bool:
 
 def _words(right: JsonObject) -> str:
     part = f"/{right['subresource']}" if "subresource" in right else ""
-    group = f".{right['group']}" if right["group"] else ""
-    return f"{right['verb']} {right['resource']}{part}{group}"
+    return f"{right['verb']} {right['resource']}{part}{_dotted(right['group'])}"
