@@ -90,7 +90,10 @@ KINDS = (
         "claim-pending",
         "a claim has no volume",
         "kubectl describe pvc NAME; with WaitForFirstConsumer it is bound only when a pod uses it",
-        (sign((Place.OBJECT,), r"^Claim is Pending\b", "Kubernetes API, PersistentVolumeClaim status.phase"),),
+        (
+            sign((Place.OBJECT,), r"^Claim is Pending\b", "Kubernetes API, PersistentVolumeClaim status.phase"),
+            sign(SCHEDULING, r"pod has unbound immediate PersistentVolumeClaims", "kube-scheduler 1.34, volumebinding"),
+        ),
         transient=True,
         is_general=True,
     ),
