@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentic.images.reference import Reference, is_loopback
+from agentic.images.reference import Reference
 from agentic.images.settings import ImageSettings
 
 PROGRAM = "buildctl"
@@ -120,8 +120,7 @@ def _cache(first: Reference, settings: ImageSettings) -> Sequence[str]:
 
 
 def _in_the_clear(reference: Reference, settings: ImageSettings) -> str:
-    is_plain = reference.server in settings.registry.plain_http or is_loopback(reference.server)
-    return ",registry.insecure=true" if is_plain else ""
+    return ",registry.insecure=true" if reference.server in settings.registry.plain_http else ""
 
 
 def judge_build(output: str) -> BuildFailure:

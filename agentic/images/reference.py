@@ -1,6 +1,5 @@
 """Names of images as container engines read them: host, repository, tag or digest. Pure."""
 
-import ipaddress
 import re
 from dataclasses import dataclass, replace
 from typing import Self
@@ -72,14 +71,3 @@ class Reference:
 
     def tagged(self, tag: str) -> "Reference":
         return replace(self, tag=tag, digest="")
-
-
-def is_loopback(server: str) -> bool:
-    """Whether engines speak plain HTTP to it without being told."""
-    host = server.rpartition(":")[0] or server
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -36,7 +36,7 @@ from agentic.images.errors import (
     RegistryTlsError,
     RegistryUnavailableError,
 )
-from agentic.images.reference import DIGEST, Reference, is_loopback
+from agentic.images.reference import DIGEST, Reference
 from agentic.images.registry_login import Challenge, Login, Logins
 from agentic.images.settings import RegistrySettings
 
@@ -159,7 +159,7 @@ class Registry:
         return f"{'http' if self._is_plain(server) else 'https'}://{server}/v2"
 
     def _is_plain(self, server: str) -> bool:
-        return server in self._settings.plain_http or is_loopback(server)
+        return server in self._settings.plain_http
 
     async def _authorize(self, reference: Reference, refusal: Answer) -> str:
         """An Authorization header that answers a 401."""

@@ -14,7 +14,7 @@ class RegistrySettings(Settings):
     """Name of a Secret of type `kubernetes.io/dockerconfigjson` with the right to pull and push; None is
     `cluster.image_pull_secret`. On one machine the configuration of `docker login` is read (`DOCKER_CONFIG`)."""
     plain_http: tuple[str, ...] = ()
-    """Hosts, with their port, that speak no TLS, such as `10.0.0.5:5000`; loopback never does."""
+    """Hosts, with their port, that speak no TLS, such as `127.0.0.1:5000`."""
     ca_file: str | None = None
     """PEM file with the authorities of registries that sign for themselves, beside the system's; a path in the
     workspace."""

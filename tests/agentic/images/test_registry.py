@@ -1,0 +1,289 @@
+"""The client against a registry of its own: tokens, passwords, limits, authorities, and what is none of an answer."""
+
+import asyncio
+import base64
+import json
+import ssl
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_registry import FakeRegistry, Fault, Login
+
+from agentic.images.errors import (
+    ImageNameError,
+    RateLimitedError,
+    RegistryAnswerError,
+    RegistryRefusedError,
+    RegistryTlsError,
+    RegistryUnavailableError,
+)
+from agentic.images.reference import Reference
+from agentic.images.registry import Registry
+from agentic.images.registry_login import Logins
+from agentic.images.settings import RegistrySettings
+
+
+def client(registry: FakeRegistry, logins: Logins | None = None, **settings: Any) -> Registry:
+    """For one that speaks in the clear."""
+    plain = {"patience_seconds": 5.0, "plain_http": (registry.host,)}
+    return Registry(RegistrySettings(**{**plain, **settings}), logins or Logins())
+
+
+def logins(host: str, user: str = "me", password: str = "secret") -> Logins:
+    return Logins({host: {"auth": base64.b64encode(f"{user}:{password}".encode()).decode()}}, source="config.json")
+
+
+def reference(registry: FakeRegistry, name: str = "tasks/one:latest") -> Reference:
+    return Reference.parse(f"{registry.host}/{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "repository", "tag"),
+    [
+        ("python", "docker.io", "library/python", "latest"),
+        ("python:3.12-slim", "docker.io", "library/python", "3.12-slim"),
+        ("moby/buildkit:v1", "docker.io", "moby/buildkit", "v1"),
+        ("localhost/a:1", "localhost", "a", "1"),
+        ("10.0.0.1:5000/a/b", "10.0.0.1:5000", "a/b", "latest"),
+        (
+            "r.example/swe-bench/astropy__astropy-12907:latest",
+            "r.example",
+            "swe-bench/astropy__astropy-12907",
+            "latest",
+        ),
+    ],
+)
+def test_a_name_is_read_as_engines_read_it(name: str, host: str, repository: str, tag: str) -> None:
+    found = Reference.parse(name)
+    assert (found.host, found.repository, found.tag) == (host, repository, tag)
+    assert Reference.parse(str(found)) == found
+
+
+@pytest.mark.parametrize("name", ["", "UPPER/case", "r.example/a:", "r.example/a:bad tag", "a@sha256:12", "r.example/"])
+def test_what_no_engine_takes_is_refused(name: str) -> None:
+    with pytest.raises(ImageNameError, match="is no image name"):
+        Reference.parse(name)
+
+
+def test_a_digest_counts_and_the_tag_does_not() -> None:
+    digest = f"sha256:{'a' * 64}"
+    pinned = Reference.parse("r.example/a:1").pinned(digest)
+    assert str(pinned) == f"r.example/a@{digest}"
+    assert pinned.version == digest
+
+
+async def test_an_image_is_found_by_its_digest_and_a_missing_one_is_none() -> None:
+    async with FakeRegistry() as registry, client(registry) as images:
+        digest = registry.push("tasks/one", "latest")
+        assert await images.digest_of(reference(registry)) == digest
+        assert await images.digest_of(reference(registry, "tasks/two:latest")) is None
+        assert registry.requests == [
+            "GET /v2/",
+            "HEAD /v2/tasks/one/manifests/latest",
+            "HEAD /v2/tasks/two/manifests/latest",
+        ]
+
+
+async def test_a_registry_that_tells_no_digest_is_asked_for_the_manifest() -> None:
+    async with FakeRegistry(tells_digests=False) as registry, client(registry) as images:
+        assert await images.digest_of(reference(registry)) is None
+        digest = registry.push("tasks/one", "latest")
+        assert await images.digest_of(reference(registry)) == digest
+
+
+async def test_tags_and_size_are_read_from_what_the_registry_says() -> None:
+    layers = {"config": {"size": 10}, "layers": [{"size": 100}, {"size": 1000}]}
+    async with FakeRegistry() as registry, client(registry) as images:
+        inner = registry.push("tasks/one", "amd64", {"schemaVersion": 2, **layers})
+        index = {
+            "manifests": [
+                {"digest": "x", "platform": {"os": "unknown"}},
+                {"digest": inner, "platform": {"os": "linux"}},
+            ]
+        }
+        registry.push("tasks/one", "latest", index)
+        assert await images.bytes_of(reference(registry, "tasks/one:amd64")) == 1110
+        assert await images.bytes_of(reference(registry)) == 1110, "the image of the index, not the attestation"
+        assert await images.tags_of(reference(registry)) == ["amd64", "latest"]
+        assert await images.tags_of(reference(registry, "tasks/none")) == []
+
+
+@pytest.mark.parametrize("scheme", ["bearer", "basic"])
+async def test_a_registry_that_asks_who_we_are_is_told(scheme: Any) -> None:
+    async with (
+        FakeRegistry(login=Login("me", "secret", scheme)) as registry,
+        client(registry, logins(registry.host)) as images,
+    ):
+        digest = registry.push("tasks/one", "latest")
+        assert await images.digest_of(reference(registry)) == digest
+        assert await images.digest_of(reference(registry)) == digest
+        assert registry.requests.count("GET /token") == (1 if scheme == "bearer" else 0), "a token is used again"
+
+
+async def test_an_identity_token_is_exchanged() -> None:
+    login = Login("me", "secret", identity_token="refresh-me")
+    async with FakeRegistry(login=login) as registry:
+        digest = registry.push("tasks/one", "latest")
+        async with client(registry, Logins({registry.host: {"identitytoken": "refresh-me"}})) as images:
+            assert await images.digest_of(reference(registry)) == digest
+            assert "POST /token" in registry.requests
+
+
+async def test_a_token_that_ran_out_is_asked_for_anew() -> None:
+    async with FakeRegistry(login=Login("me", "secret")) as registry, client(registry, logins(registry.host)) as images:
+        digest = registry.push("tasks/one", "latest")
+        await images.digest_of(reference(registry))
+        registry.tokens.clear()
+        assert await images.digest_of(reference(registry)) == digest
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (lambda host: Logins(source="/login/config.json"), "there are no credentials for it in /login/config.json"),
+        (lambda host: logins(host, password="wrong"), "the credentials in config.json are not enough"),
+        (lambda host: Logins(helpers=frozenset([host]), source="c"), "kept by a helper program, which is not asked"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["bearer", "basic"])
+async def test_who_is_not_let_in_is_told_why(known: Any, said: str, scheme: Any) -> None:
+    async with (
+        FakeRegistry(login=Login("me", "secret", scheme)) as registry,
+        client(registry, known(registry.host)) as images,
+    ):
+        registry.push("tasks/one", "latest")
+        with pytest.raises(RegistryRefusedError, match=said):
+            await images.digest_of(reference(registry))
+
+
+async def test_a_limit_is_waited_out_as_long_as_the_registry_says_and_by_everybody() -> None:
+    async with FakeRegistry(faults=[Fault(429, headers={"Retry-After": "1"})]) as registry, client(registry) as images:
+        digests = [registry.push(f"tasks/{number}", "latest") for number in range(4)]
+        started = time.monotonic()
+        found = await asyncio.gather(
+            *(images.digest_of(reference(registry, f"tasks/{number}:latest")) for number in range(4))
+        )
+        assert found == digests
+        assert time.monotonic() - started >= 1.0
+        heads = [line for line in registry.requests if line.startswith("HEAD")]
+        assert len(heads) <= 8, "nobody asked again before the time"
+
+
+async def test_a_limit_longer_than_our_patience_is_told_at_once() -> None:
+    fault = Fault(429, times=99, headers={"Retry-After": "3600"}, path="/v2/tasks")
+    async with FakeRegistry(faults=[fault]) as registry, client(registry) as images:
+        started = time.monotonic()
+        with pytest.raises(RateLimitedError, match=r"limits how often it is asked \(429"):
+            await images.digest_of(reference(registry))
+        assert time.monotonic() - started < 3
+
+
+async def test_a_limit_with_a_date_and_one_of_the_token_server_are_waited_out_too() -> None:
+    at = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 1))
+    faults = [Fault(429, path="/token", headers={"Retry-After": "0"}), Fault(429, headers={"Retry-After": at})]
+    async with FakeRegistry(login=Login("me", "secret"), faults=faults) as registry:
+        digest = registry.push("tasks/one", "latest")
+        async with client(registry, logins(registry.host)) as images:
+            assert await images.digest_of(reference(registry)) == digest
+
+
+async def test_a_server_error_is_tried_again_and_then_told() -> None:
+    async with FakeRegistry(faults=[Fault(503)]) as registry, client(registry) as images:
+        digest = registry.push("tasks/one", "latest")
+        assert await images.digest_of(reference(registry)) == digest
+        registry.faults.append(Fault(500, times=99))
+        patient = client(registry, patience_seconds=0.2)
+        async with patient as hasty:
+            with pytest.raises(RegistryUnavailableError, match="answered 500"):
+                await hasty.digest_of(reference(registry))
+            asked = len(registry.requests)
+            with pytest.raises(RegistryUnavailableError):
+                await hasty.digest_of(reference(registry, "tasks/two:latest"))
+            assert len(registry.requests) == asked, "who was waited for in vain is not asked for the next image"
+
+
+async def test_nobody_there_is_not_a_missing_image() -> None:
+    async with Registry(RegistrySettings(patience_seconds=0.0), Logins()) as images:
+        with pytest.raises(RegistryUnavailableError, match="does not answer"):
+            await images.digest_of(Reference.parse("127.0.0.1:1/tasks/one"))
+
+
+async def test_a_web_server_that_is_no_registry_is_not_a_missing_image() -> None:
+    async with FakeRegistry(has_api=False) as registry, client(registry) as images:
+        with pytest.raises(RegistryAnswerError, match="is no registry: it answers 404 to /v2/"):
+            await images.digest_of(reference(registry))
+
+
+def make_certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """Signed by itself, for 127.0.0.1."""
+    key, certificate = folder / "key.pem", folder / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=registry"]
+    files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1,DNS:registry.test"]
+    subprocess.run([*command, *files], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return certificate, context
+
+
+async def test_a_registry_that_signs_for_itself_is_trusted_by_its_file_and_by_nothing_else(tmp_path: Path) -> None:
+    certificate, context = make_certificate(tmp_path)
+    async with FakeRegistry(tls=context, login=Login("me", "secret")) as registry:
+        digest = registry.push("tasks/one", "latest")
+        known = logins(registry.host)
+        async with client(registry, known, ca_file=str(certificate), plain_http=()) as images:
+            assert await images.digest_of(reference(registry)) == digest
+        async with client(registry, known, plain_http=()) as images:
+            with pytest.raises(RegistryTlsError, match=r"not trusted .*images\.registry\.ca_file"):
+                await images.digest_of(reference(registry))
+
+
+async def test_a_registry_without_tls_has_to_be_named() -> None:
+    async with FakeRegistry() as registry:
+        digest = registry.push("tasks/one", "latest")
+        async with client(registry, plain_http=()) as images:
+            with pytest.raises(RegistryTlsError, match=r"speaks no TLS .*images\.registry\.plain_http"):
+                await images.digest_of(reference(registry))
+        async with client(registry) as images:
+            assert await images.digest_of(reference(registry)) == digest
+
+
+async def test_a_password_is_never_sent_in_the_clear_by_a_registry_with_tls(tmp_path: Path) -> None:
+    certificate, context = make_certificate(tmp_path)
+    async with FakeRegistry() as thief, FakeRegistry(tls=context, login=Login("me", "secret")) as registry:
+        registry.realm = f"http://{thief.host}/token"
+        async with client(registry, logins(registry.host), ca_file=str(certificate), plain_http=()) as images:
+            with pytest.raises(RegistryAnswerError, match="a password would go in the clear"):
+                await images.digest_of(reference(registry))
+        assert thief.requests == []
+
+
+async def test_a_file_of_authorities_that_is_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RegistryTlsError, match=r"images\.registry\.ca_file: .* cannot be read"):
+        async with Registry(RegistrySettings(ca_file=str(tmp_path / "none.pem")), Logins()):
+            raise AssertionError("it was opened")
+
+
+def test_logins_are_read_as_docker_writes_them(tmp_path: Path) -> None:
+    auth = base64.b64encode(b"me:pass:word").decode()
+    auths = {"https://index.docker.io/v1/": {"auth": auth}, "r.example": {"username": "you", "password": "p"}}
+    (tmp_path / "config.json").write_text(json.dumps({"auths": auths, "credHelpers": {"h.example": "pass"}}))
+    found = Logins.read(tmp_path)
+    hub, other = found.find("docker.io"), found.find("r.example")
+    assert hub is not None
+    assert other is not None
+    assert (hub.user, hub.password) == ("me", "pass:word")
+    assert (other.user, other.password) == ("you", "p")
+    assert found.find("h.example") is None
+    assert "helper" in found.missing("h.example")
+    assert Logins.read(tmp_path / "none").find("docker.io") is None
+    assert "pass:word" not in repr(found)
+
+
+@pytest.mark.parametrize("text", ["[]", "no json", '{"auths": {"r.example": {"auth": "%%%"}}}'])
+def test_logins_that_cannot_be_read_are_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(RegistryRefusedError, match=r"config\.json"):
+        Logins.read(tmp_path).find("r.example")
