@@ -15,7 +15,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from agentic.errors import AgenticError, PermanentError, TransientError
 from agentic.training.errors import HeadLostError, HeadUnreachableError, TrainingError, TrainingInterrupted
@@ -24,14 +24,21 @@ from agentic.training.ray_jobs import JobStatus, RayJob, RayJobClient, Submissio
 
 OnProgress = Callable[[int, int, str], None]
 
-POLL_SECONDS = 2.0
-"""Between two looks at a job."""
-UNREACHABLE_SECONDS = 900.0
-"""How long a head may be silent while its pod is said to live: a busy one, or a network that heals."""
-STOP_SECONDS = 100.0
-"""How long a job may take to end when it is told to; Ray kills it after `STOP_WAIT_SECONDS` of the head."""
-LAST_WORDS_SECONDS = 60.0
-"""How long the end of a job may precede what it wrote: network volumes show files of other machines late."""
+
+class Pace(NamedTuple):
+    """How often is looked, and how long is waited."""
+
+    poll_seconds: float = 2.0
+    """Between two looks at a job."""
+    unreachable_seconds: float = 900.0
+    """How long a head may be silent while its pod is said to live: a busy one, or a network that heals."""
+    stop_seconds: float = 100.0
+    """How long a job may take to end when it is told to; longer than Ray gives it before it kills it."""
+    last_words_seconds: float = 60.0
+    """How long the end of a job may precede what it wrote: network volumes show files of other machines late."""
+
+
+ORDINARY = Pace()
 _LOG_DRAIN_SECONDS = 5.0
 SPOKEN_EXITS = frozenset([0, 75, 78, 130, 143])
 """Of a job that wrote its result before."""
@@ -63,6 +70,8 @@ async def run_on_head(
     on_progress: OnProgress,
     print_log: Callable[[str], None],
     gives_up: Callable[[], Awaitable[bool]],
+    *,
+    pace: Pace = ORDINARY,
 ) -> HeadResult:
     """Do a job's work on the head, or pick it up, until it has ended well.
 
@@ -74,7 +83,7 @@ async def run_on_head(
         TransientError: it was lost, stopped or interrupted; trying again resumes.
     """
     async with RayJobClient(head.address, head.token) as jobs:
-        follower = Follower(head, jobs, job.job.run_dir, on_progress)
+        follower = Follower(head, jobs, job.job.run_dir, on_progress, pace)
         try:
             submission_id = await follower.start(job)
             async with follower.printing(submission_id, print_log):
@@ -89,8 +98,9 @@ async def run_on_head(
 class Follower:
     """One step's view of the jobs of its run on one head."""
 
-    def __init__(self, head: Head, jobs: RayJobClient, run_dir: Path, on_progress: OnProgress) -> None:
+    def __init__(self, head: Head, jobs: RayJobClient, run_dir: Path, on_progress: OnProgress, pace: Pace) -> None:
         self._head = head
+        self._pace = pace
         self._jobs = jobs
         self._run_dir = run_dir
         self._on_progress = on_progress
@@ -105,7 +115,8 @@ class Follower:
         living = [str(one.submission_id) for one in own if not one.status.is_over]
         for other in (name for name in living if not name.startswith(job.prefix)):
             self._say(f"stopping {other}, which works on this run with other inputs")
-            await self.stop(other)
+            if not await self.stop(other):
+                raise TrainingInterrupted(f"{other} does not end, and two must not work on one run: try again")
         same = [name for name in living if name.startswith(job.prefix)]
         if same:
             self._say(f"picking up {same[-1]}, which is still going")
@@ -135,23 +146,28 @@ class Follower:
             self._report(folder.read_progress())
             if found.status.is_over:
                 return found
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self._pace.poll_seconds)
 
-    async def stop(self, submission_id: str) -> None:
-        """Returns once it has ended, or as if it had when nobody can tell any more."""
-        with contextlib.suppress(HeadUnreachableError, TimeoutError):
-            async with asyncio.timeout(STOP_SECONDS):
-                await self._jobs.stop(submission_id)
-                while (found := await self._jobs.find(submission_id)) is not None and not found.status.is_over:
-                    await asyncio.sleep(POLL_SECONDS / 4)
+    async def stop(self, submission_id: str) -> bool:
+        """Tell it to end and wait until it has; False if it has not, or nobody can tell."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._pace.stop_seconds):
+                while True:
+                    with contextlib.suppress(HeadUnreachableError):
+                        await self._jobs.stop(submission_id)
+                        found = await self._jobs.find(submission_id)
+                        if found is None or found.status.is_over:
+                            return True
+                    await asyncio.sleep(self._pace.poll_seconds / 4)
+        return False
 
     async def last_words(self, ended: RayJob, submission_id: str) -> HeadResult | None:
         """What the job wrote about its end; waited for where its exit code says that it wrote something."""
         folder, loop = JobFolder(self._run_dir, submission_id), asyncio.get_running_loop()
         has_spoken = ended.driver_exit_code in SPOKEN_EXITS
-        deadline = loop.time() + (LAST_WORDS_SECONDS if has_spoken else 0.0)
+        deadline = loop.time() + (self._pace.last_words_seconds if has_spoken else 0.0)
         while (found := folder.read_result()) is None and loop.time() < deadline:
-            await asyncio.sleep(POLL_SECONDS / 4)
+            await asyncio.sleep(self._pace.poll_seconds / 4)
         return found
 
     @contextlib.asynccontextmanager
@@ -179,12 +195,12 @@ class Follower:
                 found = await self._jobs.find(submission_id)
                 if found is None or found.status.is_over:
                     return
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self._pace.poll_seconds)
 
     async def _patiently[T](self, call: Callable[[], Awaitable[T]]) -> T:
         """Until the head answers, is gone, or has been silent for too long."""
         loop = asyncio.get_running_loop()
-        deadline, is_told = loop.time() + UNREACHABLE_SECONDS, False
+        deadline, is_told = loop.time() + self._pace.unreachable_seconds, False
         while True:
             loss = self._head.loss()
             if loss is not None:
@@ -197,7 +213,7 @@ class Follower:
                 if not is_told:
                     self._say(f"waiting for Ray's head: {error}")
                     is_told = True
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self._pace.poll_seconds)
 
     def _say(self, line: str) -> None:
         self._on_progress(self._progress.done, self._progress.total, line)
