@@ -22,7 +22,6 @@ DISKS = frozenset(
         "pd.csi.storage.gke.io",
         "cinder.csi.openstack.org",
         "csi.vsphere.vmware.com",
-        "rancher.io/local-path",
     ]
 )
 """Drivers whose volumes one node mounts at a time."""
@@ -174,8 +173,8 @@ def _of_zones(
     is_made_at_once = chosen is not None and chosen.get("volumeBindingMode") != "WaitForFirstConsumer"
     if claim.found is None and is_made_at_once and chosen is not None and not zones and everywhere > reached:
         yield (
-            f"{claim.setting}: StorageClass {name_of(chosen)} makes a disk at once, in any zone of the cluster, but the "
-            f"nodes for Ray are in {there}: take one whose volumeBindingMode is WaitForFirstConsumer"
+            f"{claim.setting}: StorageClass {name_of(chosen)} makes a disk at once, in any zone of the cluster, but "
+            f"the nodes for Ray are in {there}: take one whose volumeBindingMode is WaitForFirstConsumer"
         )
 
 
