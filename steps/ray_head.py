@@ -63,6 +63,7 @@ async def _work_on_head(cluster: ClusterSettings, job: "HeadJob", step: Step) ->
     from agentic.training.following import run_on_head
 
     async with _connected(cluster) as api:
+        await _close_in(api, cluster, job, step)
         head = await _ensure(api, cluster, job.job.ray, job.job.train, step)
         async with HeadWatch(api, head) as watch:
             try:
@@ -74,6 +75,18 @@ async def _work_on_head(cluster: ClusterSettings, job: "HeadJob", step: Step) ->
                 if trouble is None:
                     raise
                 raise PermanentError(trouble) from error
+
+
+async def _close_in(api: "KubeApi", cluster: ClusterSettings, job: "HeadJob", step: Step) -> None:
+    """Let nobody but the run's own pods reach Ray, before it works. A trial server's sandboxes reach the proxy from
+    wherever they are, so that with one the cluster's own rules have to do."""
+    from agentic.cluster.apply import apply
+    from agentic.cluster.objects.policies import ray_policy
+
+    if not cluster.network_policies or not job.job.rollout.use_local_trial:
+        return
+    port: int | None = getattr(job.job.sandbox, "proxy_port", None)
+    await apply(api, ray_policy(cluster, step.workspace.run_id, port), owner=owning_workflow(cluster))
 
 
 async def _ensure(

@@ -41,6 +41,8 @@ class MoreRights:
 RULES: tuple[Rule, ...] = (
     # Argo's executor reports by these, one for each pod.
     Rule(WORKFLOWS.group, ("workflowtaskresults",), ("create", "patch")),
+    # Whether a step that is told to end takes its work along.
+    Rule(WORKFLOWS.group, (WORKFLOWS.plural,), ("get",)),
     # launch-cluster and train make the cluster or find it, cleanup ends it.
     Rule(RAY_CLUSTERS.group, (RAY_CLUSTERS.plural,), ("get", "list", "watch", "create", "patch", "delete")),
     # Why a pod does not start, and what it said.
