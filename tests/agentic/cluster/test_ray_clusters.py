@@ -1,0 +1,296 @@
+"""The run's RayCluster: made once, waited for by what KubeRay says of it, ended early by name, removed alone.
+
+KubeRay is played by hand here, in the words of its release 1.5.0; `tests/cluster/test_ray_cluster.py` has the real one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
+from kube_api import KubeApiServer
+from kube_pods import PodRuntime
+
+from agentic.cluster.client import KubeClient
+from agentic.cluster.credentials import Access, FixedCredentials
+from agentic.cluster.errors import ForeignObjectError, OtherRunError, RayClusterError, RayClusterLostError
+from agentic.cluster.objects.ray_cluster import QUEUE_LABEL, ray_cluster
+from agentic.cluster.ray_clusters import Patience, TroubleClock, ensure, remove
+from agentic.cluster.ray_head import HeadWatch, RayHead, loss_of
+from agentic.cluster.resources import EVENTS, PODS, RAY_CLUSTERS, JsonObject, uid_of
+from agentic.cluster.settings import ClusterSettings, KubeClientSettings
+from agentic.cluster.troubles import Trouble
+
+NAME = "raycluster-verl"
+SETTINGS = ClusterSettings(namespace="default")
+BRIEF = Patience(lasting_seconds=0.2, passing_seconds=0.6, start_seconds=30.0)
+HEAD = f"{NAME}-head-abcde"
+
+
+@dataclass
+class KubeRay:
+    """What the operator does, at a test's word."""
+
+    api: KubeClient
+    said: list[str] = field(default_factory=list)
+
+    async def cluster(self) -> JsonObject:
+        """Once it is there."""
+        async with asyncio.timeout(20):
+            while not (found := (await self.api.list(RAY_CLUSTERS)).items):
+                await asyncio.sleep(0.01)
+        return found[0]
+
+    async def make_head(self, **status: Any) -> JsonObject:
+        cluster = await self.cluster()
+        labels = {"ray.io/cluster": NAME, "ray.io/node-type": "head"}
+        owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": NAME, "uid": uid_of(cluster)}
+        head = PODS.head(HEAD, labels=labels, ownerReferences=[owner])
+        await self.api.create(PODS, {**head, "spec": {"containers": [{"name": "ray-head"}]}})
+        return await self.api.patch(PODS, HEAD, {"status": status}, subresource="status")
+
+    async def set_status(self, **status: Any) -> None:
+        await self.api.patch(RAY_CLUSTERS, NAME, {"status": status}, subresource="status")
+
+    async def make_ready(self) -> None:
+        await self.make_head(phase="Running", podIP="10.0.0.7", containerStatuses=[running()])
+        conditions = [{"type": "HeadPodReady", "status": "True", "reason": "HeadPodRunningAndReady"}]
+        generation = (await self.cluster())["metadata"]["generation"]
+        head = {"podIP": "10.0.0.7", "podName": HEAD}
+        await self.set_status(state="ready", conditions=conditions, head=head, observedGeneration=generation)
+
+    async def say_event(self, kind: str, name: str, uid: str, reason: str, message: str) -> None:
+        target = {"kind": kind, "name": name, "uid": uid}
+        body = {**EVENTS.head(f"e-{reason.lower()}"), "involvedObject": target, "reason": reason, "message": message}
+        await self.api.create(EVENTS, body)
+
+    def ensure(self, settings: ClusterSettings = SETTINGS, run_id: str = "r", **more: Any) -> "asyncio.Task[RayHead]":
+        options = {"patience": BRIEF, **more}
+        return asyncio.create_task(ensure(self.api, ray_cluster(settings, run_id), self.said.append, **options))
+
+
+def running(restarts: int = 0, **last: Any) -> JsonObject:
+    return {"name": "ray-head", "restartCount": restarts, "state": {"running": {}}, "lastState": last}
+
+
+def waiting(reason: str, message: str) -> JsonObject:
+    return {"name": "ray-head", "restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}
+
+
+@pytest_asyncio.fixture
+async def kuberay() -> AsyncIterator[KubeRay]:
+    async with KubeApiServer(pods=PodRuntime(starts_pods=False), bookmark_seconds=0.2) as server:
+        settings = KubeClientSettings(requests_per_second=5000, request_burst=5000, retry_seconds=5)
+        async with KubeClient(FixedCredentials(Access(server.address)), settings) as api:
+            yield KubeRay(api)
+
+
+async def test_it_is_made_for_its_workflow_and_awaited_until_its_head_serves(kuberay: KubeRay) -> None:
+    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "w", "uid": "u"}}
+    task = kuberay.ensure(owner=owner)
+    made = await kuberay.cluster()
+    assert made["metadata"]["labels"]["agentic-rl/run"] == "r"
+    assert [one["uid"] for one in made["metadata"]["ownerReferences"]] == ["u"]
+    assert not task.done()
+    await kuberay.make_ready()
+    head = await task
+    assert (head.pod, head.dashboard) == (HEAD, "http://10.0.0.7:8265")
+
+
+async def test_a_second_call_finds_it_and_makes_nothing(kuberay: KubeRay) -> None:
+    task = kuberay.ensure()
+    await kuberay.make_ready()
+    first, before = await task, await kuberay.cluster()
+    assert await kuberay.ensure() == first
+    assert uid_of(await kuberay.cluster()) == uid_of(before)
+
+
+async def test_one_of_this_run_from_other_settings_is_replaced_with_its_pods(kuberay: KubeRay) -> None:
+    task = kuberay.ensure()
+    await kuberay.make_ready()
+    await task
+    before = uid_of(await kuberay.cluster())
+    changed = SETTINGS.model_copy(update={"trainer_image": "another:1"})
+    task = kuberay.ensure(changed)
+    async with asyncio.timeout(20):
+        while uid_of(await kuberay.cluster()) == before:
+            await asyncio.sleep(0.01)
+    assert (await kuberay.api.list(PODS)).items == (), "the old head is gone before a new one is asked for"
+    await kuberay.make_ready()
+    await task
+    assert any("made from other settings" in line for line in kuberay.said)
+
+
+async def test_one_of_another_run_or_of_a_person_is_refused_and_never_removed(kuberay: KubeRay) -> None:
+    task = kuberay.ensure(run_id="theirs")
+    await kuberay.make_ready()
+    await task
+    with pytest.raises(OtherRunError, match="belongs to run theirs"):
+        await kuberay.ensure()
+    assert not await remove(kuberay.api, NAME, "r")
+    assert await remove(kuberay.api, NAME, "theirs")
+    assert not await remove(kuberay.api, NAME, "theirs")
+    await kuberay.api.create(RAY_CLUSTERS, {**RAY_CLUSTERS.head(NAME), "spec": {}})
+    with pytest.raises(ForeignObjectError, match="was not made by this project"):
+        await kuberay.ensure()
+    assert not await remove(kuberay.api, NAME, "r")
+
+
+async def test_ready_is_not_believed_while_the_head_is_not_or_workers_are_missing(kuberay: KubeRay) -> None:
+    """KubeRay's state stays `ready` once it was; conditions and counts follow the pods."""
+    task = kuberay.ensure()
+    await kuberay.make_ready()
+    await task
+    down = [{"type": "HeadPodReady", "status": "False", "reason": "ContainersNotReady"}]
+    await kuberay.set_status(conditions=down)
+    task = kuberay.ensure()
+    await asyncio.sleep(0.3)
+    up = [{"type": "HeadPodReady", "status": "True", "reason": "HeadPodRunningAndReady"}]
+    await kuberay.set_status(conditions=up, desiredWorkerReplicas=2, readyWorkerReplicas=1)
+    await asyncio.sleep(0.3)
+    assert not task.done()
+    await kuberay.set_status(readyWorkerReplicas=2)
+    await task
+
+
+PULL = 'Back-off pulling image "agentic-rl/trainer:0.1.0": ErrImagePull: failed to resolve: not found'
+
+
+async def test_an_image_that_is_not_there_ends_the_wait_by_name(kuberay: KubeRay) -> None:
+    task = kuberay.ensure()
+    await kuberay.make_head(phase="Pending", containerStatuses=[waiting("ImagePullBackOff", PULL)])
+    with pytest.raises(RayClusterError, match=r"^image-missing: pod raycluster-verl-head-abcde.*not found.*: "):
+        await task
+
+
+async def test_what_may_pass_is_waited_for_and_then_named(kuberay: KubeRay) -> None:
+    task = kuberay.ensure()
+    said = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    await kuberay.make_head(phase="Pending", conditions=[scheduled])
+    with pytest.raises(RayClusterLostError, match="no-room-for-gpu"):
+        await task
+    assert any("no-room-for-gpu" in line for line in kuberay.said), "it is said as soon as it is seen"
+
+
+async def test_what_the_operator_cannot_make_is_named_by_its_events_but_not_by_old_ones(kuberay: KubeRay) -> None:
+    said = (
+        'Failed to create head Pod default/x, pods "x" is forbidden: exceeded quota: q, requested: cpu=50, used: cpu=0'
+    )
+    task = kuberay.ensure(patience=Patience(lasting_seconds=0.2, passing_seconds=0.2, start_seconds=2.5))
+    cluster = await kuberay.cluster()
+    await kuberay.say_event("RayCluster", NAME, "an-earlier-one", "FailedToCreateHeadPod", said)
+    with pytest.raises(RayClusterLostError, match="no trouble has a name"):
+        await task
+    await kuberay.api.delete(EVENTS, "e-failedtocreateheadpod")
+    await kuberay.say_event("RayCluster", NAME, uid_of(cluster), "FailedToCreateHeadPod", said)
+    with pytest.raises(RayClusterLostError, match="quota"):
+        await kuberay.ensure()
+
+
+async def test_one_that_kuberay_gave_up_is_told_and_replaced_by_the_next_try(kuberay: KubeRay) -> None:
+    task = kuberay.ensure()
+    before = await kuberay.cluster()
+    await kuberay.set_status(state="failed", reason="the head pod could not be built")
+    with pytest.raises(RayClusterLostError, match="has failed: the head pod could not be built"):
+        await task
+    task = kuberay.ensure()
+    async with asyncio.timeout(20):
+        while uid_of(await kuberay.cluster()) == uid_of(before):
+            await asyncio.sleep(0.01)
+    await kuberay.make_ready()
+    await task
+
+
+async def test_one_that_a_person_suspended_is_an_error_and_one_in_a_queue_waits(kuberay: KubeRay) -> None:
+    task = kuberay.ensure()
+    await kuberay.cluster()
+    await kuberay.set_status(state="suspended")
+    with pytest.raises(RayClusterError, match="is suspended"):
+        await task
+    await remove(kuberay.api, NAME, "r")
+    queued = SETTINGS.model_copy(update={"queue": "gpus"})
+    task = kuberay.ensure(queued, patience=Patience(0.1, 0.1, 0.1))
+    assert (await kuberay.cluster())["metadata"]["labels"][QUEUE_LABEL] == "gpus"
+    await kuberay.set_status(state="suspended")
+    async with asyncio.timeout(20):
+        while not any("queue" in line for line in kuberay.said):
+            await asyncio.sleep(0.05)
+    assert not task.done()
+    await kuberay.make_ready()
+    await task
+
+
+async def test_one_that_is_deleted_meanwhile_is_told_at_once(kuberay: KubeRay) -> None:
+    task = kuberay.ensure()
+    await kuberay.cluster()
+    await kuberay.api.delete(RAY_CLUSTERS, NAME)
+    with pytest.raises(RayClusterLostError, match="was deleted while it started"):
+        await task
+
+
+async def test_the_loss_of_a_head_is_seen_and_named(kuberay: KubeRay) -> None:
+    task = kuberay.ensure()
+    await kuberay.make_ready()
+    head = await task
+    async with HeadWatch(kuberay.api, head) as watch:
+        assert watch.loss() is None
+        killed = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+        status = {"containerStatuses": [running(1, **killed)]}
+        await kuberay.api.patch(PODS, HEAD, {"status": status}, subresource="status")
+        async with asyncio.timeout(20):
+            while watch.loss() is None:
+                await asyncio.sleep(0.01)
+        assert "started again" in str(watch.loss())
+        assert "out-of-memory" in str(watch.loss()) or "OOMKilled" in str(watch.loss())
+        await kuberay.api.delete(PODS, HEAD)
+        async with asyncio.timeout(20):
+            while "was deleted" not in str(watch.loss()):
+                await asyncio.sleep(0.01)
+
+
+def test_a_head_is_lost_with_its_pod_its_container_or_its_place() -> None:
+    head = RayHead(NAME, HEAD, "u", "10.0.0.7", 0)
+    alive: JsonObject = {
+        "metadata": {"name": HEAD, "uid": "u"},
+        "status": {"phase": "Running", "containerStatuses": [running()]},
+    }
+    assert loss_of(head, alive) is None
+    assert "was deleted" in str(loss_of(head, None))
+    assert "was deleted" in str(loss_of(head, {**alive, "metadata": {"name": HEAD, "uid": "another"}}))
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+    assert "low on resource" in str(loss_of(head, {**alive, "status": evicted}))
+    going = {"name": HEAD, "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert "being deleted" in str(loss_of(head, {**alive, "metadata": going}))
+
+
+def trouble(name: str, *, transient: bool) -> Trouble:
+    return Trouble(name, "pod x", "m", "r", transient)
+
+
+@given(looks=st.lists(st.tuples(st.floats(0.1, 50), st.booleans()), max_size=30), transient=st.booleans())
+def test_a_trouble_counts_from_when_it_was_first_seen_without_a_break(
+    looks: list[tuple[float, bool]], transient: bool
+) -> None:
+    patience = Patience(lasting_seconds=20, passing_seconds=60, start_seconds=1e9)
+    allowed = patience.passing_seconds if transient else patience.lasting_seconds
+    clock, now, since = TroubleClock(patience), 0.0, None
+    for pause, is_there in looks:
+        now += pause
+        found = [trouble("t", transient=transient)] if is_there else []
+        since = (now if since is None else since) if is_there else None
+        assert bool(clock.fresh(found, now)) == (is_there and since == now)
+        assert (clock.overdue(found, now) is not None) == (since is not None and now - since >= allowed)
+
+
+def test_what_stays_without_a_change_is_told_before_what_may_pass() -> None:
+    clock = TroubleClock(Patience(lasting_seconds=0, passing_seconds=0, start_seconds=1))
+    found = [trouble("passes", transient=True), trouble("stays", transient=False)]
+    clock.fresh(found, 1.0)
+    overdue = clock.overdue(found, 2.0)
+    assert overdue is not None
+    assert overdue.name == "stays"

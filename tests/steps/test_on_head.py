@@ -1,0 +1,87 @@
+"""The program of a Ray job: it says how it ended on the volume, by its exit code and on the container's own output."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentic.files import locked_folder
+from agentic.rollout.settings import RolloutSettings
+from agentic.sandbox.settings import BubblewrapSandbox
+from agentic.training.head_job import OUTPUT_VARIABLE, HeadJob, JobFolder
+from agentic.training.jobs import TrainJob, TrainSummary
+from agentic.training.settings import RaySettings, TrainSettings
+
+REPOSITORY = Path(__file__).parents[2]
+SUMMARY = TrainSummary(steps=4, best_step=2, best_rate=0.5, first_rate=0.25, checkpoint="checkpoints/x")
+
+
+def written(workspace: Path, **changes: Any) -> JobFolder:
+    job = TrainJob(
+        run_id="r",
+        run_dir=workspace / "runs" / "r",
+        model_dir=workspace / "models" / "tiny",
+        data_dir=workspace / "datasets" / "repair",
+        store_dir=workspace / "images",
+        train=TrainSettings(device="cpu", gpus_per_node=1),
+        ray=RaySettings(),
+        rollout=RolloutSettings(),
+        sandbox=BubblewrapSandbox(),
+    )
+    for folder in (job.model_dir, job.data_dir):
+        folder.mkdir(parents=True)
+    folder = JobFolder(job.run_dir, "train-r-1")
+    folder.write_job(HeadJob.model_validate({"work": "train", "job": job, **changes}))
+    return folder
+
+
+def start(folder: JobFolder, output: Path) -> "subprocess.Popen[str]":
+    """Through a shell in a session of its own, as Ray does."""
+    return subprocess.Popen(
+        folder.command.replace("exec python", f"exec {sys.executable}"),
+        shell=True,
+        start_new_session=True,
+        cwd=REPOSITORY,
+        env=os.environ | {OUTPUT_VARIABLE: str(output)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("changes", [{}, {"work": "evaluate", "summary": SUMMARY}])
+def test_a_job_that_cannot_work_says_why_at_all_places(tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder, output = written(tmp_path, **changes), tmp_path / "container"
+    output.touch()
+    job = start(folder, output)
+    printed, _ = job.communicate(timeout=50)
+    assert job.returncode == 78, printed
+    result = folder.read_result()
+    assert result is not None
+    assert result.exit_code == 78
+    assert "is no complete data set" in result.line
+    assert result.line in printed
+    assert "loading model" in printed
+    assert output.read_text() == printed, "the container's own output has the same"
+
+
+def test_a_job_that_is_told_to_end_says_so(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    job = start(folder, tmp_path / "there" / "is" / "none")
+    with locked_folder(tmp_path / "datasets" / "repair", lambda: None, exclusive=True):
+        deadline = time.monotonic() + 50
+        while (progress := folder.read_progress()) is None or "waiting for another run" not in progress.message:
+            assert time.monotonic() < deadline, progress
+            time.sleep(0.05)
+        os.killpg(job.pid, signal.SIGTERM)
+        printed, _ = job.communicate(timeout=50)
+    assert job.returncode == 143, printed
+    result = folder.read_result()
+    assert result is not None
+    assert result.exit_code == 143
+    assert "cannot be written" in printed, "an output that is not there is no reason to fail"
