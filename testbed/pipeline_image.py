@@ -1,8 +1,9 @@
 """The image of the workflow's steps and of Ray here: the sandboxes' base, with this checkout's environment before all.
 
-The environment is 5.5 GB and is not in the image. It lies on the node, that is on this machine, and pods see it by
-`cluster.mounts` (`host_mounts`): the checkout, its Python, and /usr for the libraries that both link to, each read-only
-and at its own path, since programs of an environment name their interpreter by its path.
+The base is made known to the registry too, where BuildKit finds it. The environment is 5.5 GB and is not in the image.
+It lies on the node, that is on this machine, and pods see it by `cluster.mounts` (`host_mounts`): the checkout, its
+Python, and /usr for the libraries that both link to, each read-only and at its own path, since programs of an
+environment name their interpreter by its path.
 """
 
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 from testbed.component import Machine
 from testbed.images import Below, Entry, ImageConfig, write_image
 from testbed.layout import Layout
+from testbed.sandbox_image import IMAGE as BASE
 from testbed.sandbox_image import make_sandbox_image
 from testbed.tools import Toolbox
 
@@ -32,17 +34,33 @@ def import_pipeline_image(layout: Layout) -> None:
     base = make_sandbox_image(folder)
     out = folder / f"on-node-{base.stem}-{os.getpid()}.tar"
     config = ImageConfig(env=environment(), working_folder=str(ROOT))
-    entries = [Entry("etc"), Entry("etc/nsswitch.conf", 0o644, data=_NAMES)]
+    machine = Machine(layout, Toolbox(layout))
+    entries = [
+        Entry("etc"),
+        Entry("etc/nsswitch.conf", 0o644, data=_NAMES),
+        Entry("opt"),
+        Entry("opt/build"),
+        Entry("opt/build/buildctl", source=machine.tools.path("buildctl")),
+    ]
     write_image(out, IMAGE, entries, config, Below.of(base))
     try:
-        Machine(layout, Toolbox(layout)).containerd("images", "import", str(out))
+        machine.containerd("images", "import", str(out))
     finally:
         out.unlink()
 
 
+def push_base(layout: Layout) -> str:
+    """The base of sandboxes under the registry's name for it, which is returned. May be repeated."""
+    name = f"{layout.registry}/agentic/base:local"
+    machine = Machine(layout, Toolbox(layout))
+    machine.containerd("images", "tag", "--force", BASE, name)
+    machine.containerd("images", "push", "--plain-http", name)
+    return name
+
+
 def environment() -> dict[str, str]:
     """That of every container."""
-    path = f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    path = f"{sys.prefix}/bin:/opt/build:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     return {"PATH": path, "LANG": "C.UTF-8", "HOME": "/root", "PYTHONDONTWRITEBYTECODE": "1"}
 
 

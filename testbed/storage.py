@@ -1,27 +1,22 @@
 """Volumes for the workflow's claims: folders of the node, as static volumes that wait for claims of these names.
 
-There is no provisioner here. A volume names the claim that it is for, so that claims of one test never bind the volumes
-of another, and whatever a run leaves can be read on this machine. Volumes belong to no namespace: `remove_volumes`
-takes them away behind the test.
+There is no provisioner and no StorageClass here: claims ask for the class `""`. A volume names the claim that it is
+for, so that claims of one test never bind the volumes of another, and whatever a run leaves can be read on this
+machine. Volumes belong to no namespace: `remove_volumes` takes them away behind the test.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from agentic.cluster.settings import ClaimSettings, ClusterSettings
+from agentic.cluster.settings import ClaimSettings
 from testbed.access import ClusterAccess
 
 LABEL = "testbed/namespace"
 
 
-def claims_of(settings: ClusterSettings) -> tuple[ClaimSettings, ...]:
-    """All that the workflow's pods mount."""
-    return (settings.models, settings.datasets, settings.runs)
-
-
 def make_volumes(
-    cluster: ClusterAccess, namespace: str, claims: Iterable[ClaimSettings], folder: Path
+    cluster: ClusterAccess, namespace: str, claims: Collection[ClaimSettings], folder: Path
 ) -> dict[str, Path]:
     """Claim → its folder on the node, below `folder`. The claims themselves are made by whoever needs them."""
     folders = {claim.claim: folder / claim.claim for claim in claims}
@@ -44,20 +39,6 @@ def volume(namespace: str, claim: ClaimSettings, folder: Path) -> dict[str, Any]
             "storageClassName": "",
             "claimRef": {"namespace": namespace, "name": claim.claim},
             "hostPath": {"path": str(folder), "type": "Directory"},
-        },
-    }
-
-
-def claim_object(namespace: str, claim: ClaimSettings) -> dict[str, Any]:
-    """As an administrator makes it who brings the volume along."""
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": claim.claim, "namespace": namespace},
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": "",
-            "resources": {"requests": {"storage": claim.size}},
         },
     }
 

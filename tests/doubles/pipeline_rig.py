@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentic.cluster.settings import ClusterSettings
-from agentic.sandbox.kube.rights import sandbox_rules
-from agentic.sandbox.settings import PodSandbox
-from testbed.access import ClusterAccess, Rules
-from testbed.pipeline_image import host_mounts, import_pipeline_image
-from testbed.storage import claim_object, claims_of, make_volumes, remove_volumes
+from agentic.cluster.objects.claims import claims_of
+from testbed.access import ClusterAccess
+from testbed.pipeline_image import host_mounts, import_pipeline_image, push_base
+from testbed.storage import make_volumes, remove_volumes
 from testbed.tools import Toolbox
+from workflows.settings import load_settings
 
 REPOSITORY = Path(__file__).parents[2]
+PROFILE = "cluster-demo"
 IMAGE = "agentic-rl/on-node:local"
 RUN_LABEL = "agentic-rl/run"
 OVER = ("Succeeded", "Failed", "Error")
@@ -86,7 +86,7 @@ class Pipeline:
 
     def submit(self, run_id: str, *more: str) -> str:
         """Create the Workflow by our command; its name."""
-        ended = self.command("submit", "--profile", "cluster-demo", "--run-id", run_id, *self.settings, *more)
+        ended = self.command("submit", "--profile", PROFILE, "--run-id", run_id, *self.settings, *more)
         assert ended.code == 0, ended.said
         return f"agentic-rl-{run_id}"
 
@@ -234,39 +234,35 @@ def pod_name(node: Mapping[str, Any]) -> str:
     return f"{workflow}-{template}-{digest}"
 
 
-def settings_of(cluster: ClusterAccess, namespace: str) -> list[str]:
-    """What a user of this cluster names: namespace, images, registry, folders of the nodes."""
+def settings_of(cluster: ClusterAccess, namespace: str, base_image: str) -> list[str]:
+    """What a user of this cluster names: namespace, images, registry, BuildKit, storage, folders of the nodes."""
+    registry = cluster.layout.registry
     return [
         f"cluster.namespace={namespace}",
         f"cluster.steps_image={IMAGE}",
         f"cluster.trainer_image={IMAGE}",
         f"cluster.mounts={host_mounts()}",
-        "sandbox.base_image=agentic/base:local",
-        f"sandbox.image_pattern={cluster.layout.registry}/{namespace}/{{task}}:{{environment}}",
+        *(f"cluster.{claim}.storage_class=" for claim in ("models", "datasets", "runs")),
+        f"sandbox.base_image={base_image}",
+        f"sandbox.image_pattern={registry}/{namespace}/{{task}}:{{environment}}",
+        f"images.buildkit_address=tcp://{cluster.layout.builder}",
+        f"images.registry.plain_http={json.dumps([registry])}",
     ]
-
-
-RULES: Rules = (
-    *sandbox_rules(PodSandbox()),
-    {"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]},
-)
 
 
 @contextlib.contextmanager
 def pipeline_space(cluster: ClusterAccess, folder: Path, transcript: Transcript) -> Iterator[Pipeline]:
-    """A namespace of its own with volumes, claims and the workflow's account; it goes away in the background."""
+    """A namespace of its own with volumes for the claims that submit makes; it goes away in the background."""
     namespace = f"pipeline-{uuid.uuid4().hex[:8]}"
     import_pipeline_image(cluster.layout)
     cluster.kubectl("create", "namespace", namespace)
     try:
         cluster.kubectl("wait", f"--namespace={namespace}", "--for=create", "serviceaccount/default", "--timeout=60s")
-        settings = ClusterSettings()
-        claims = [claim.model_copy(update={"size": "4Gi"}) for claim in claims_of(settings)]
+        settings = settings_of(cluster, namespace, push_base(cluster.layout))
+        claims = claims_of(load_settings(PROFILE, settings, {}).cluster).values()
         volumes = make_volumes(cluster, namespace, claims, folder)
-        cluster.apply(*(claim_object(namespace, claim) for claim in claims))
-        cluster.make_account(settings.service_account, namespace, RULES, folder / "account.kubeconfig")
         transcript.hidden |= {namespace: "NAMESPACE", str(folder): "VOLUMES"}
-        yield Pipeline(cluster, namespace, volumes, settings_of(cluster, namespace), transcript)
+        yield Pipeline(cluster, namespace, volumes, settings, transcript)
     finally:
         cluster.kubectl("delete", "namespace", namespace, "--wait=false")
         remove_volumes(cluster, namespace)

@@ -6,9 +6,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentic.cluster.objects.claims import claims, claims_of
 from agentic.cluster.settings import ClusterSettings
 from testbed.pipeline_image import ROOT, environment, host_mounts, outermost
-from testbed.storage import claim_object, claims_of, volume
+from testbed.storage import volume
 
 FOLDERS = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(lambda parts: Path("/", *parts))
 
@@ -32,10 +33,10 @@ def test_pods_see_the_checkout_and_its_python_where_they_lie() -> None:
 
 
 def test_each_claim_binds_the_volume_that_was_made_for_it_and_no_other() -> None:
-    for claim in claims_of(ClusterSettings()):
-        made, asked = volume("mine", claim, Path("/somewhere")), claim_object("mine", claim)
-        names = {key: asked["metadata"][key] for key in ("namespace", "name")}
-        assert made["spec"]["claimRef"] == names
+    settings = ClusterSettings(namespace="mine")
+    for claim, asked in zip(claims_of(settings).values(), claims(settings), strict=True):
+        made = volume("mine", claim, Path("/somewhere"))
+        assert made["spec"]["claimRef"] == {key: asked["metadata"][key] for key in ("namespace", "name")}
         assert made["metadata"]["name"] != volume("other", claim, Path("/somewhere"))["metadata"]["name"]
         assert set(asked["spec"]["accessModes"]) <= set(made["spec"]["accessModes"])
         assert asked["spec"]["resources"]["requests"]["storage"] == made["spec"]["capacity"]["storage"]
