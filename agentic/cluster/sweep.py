@@ -1,0 +1,110 @@
+"""Removing what a run has left, by its label, when it is over: in any order of events, twice, and beside other runs.
+
+What goes: the RayCluster first, since what it trains must not go on while its sandboxes are taken away; then sandboxes,
+pools, Jobs, pods and the rest; network policies last, since a pod that was deleted lives on for a moment. What has
+owner references goes as well, now instead of when its owner does. What stays: the claims, BuildKit and the account,
+which carry no run; the Workflow and the pods of its steps, one of which may be asking.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from agentic.cluster.api import KubeApi
+from agentic.cluster.errors import ForbiddenError, NotFoundError
+from agentic.cluster.labels import selector_of_run
+from agentic.cluster.resources import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    JOBS,
+    NETWORK_POLICIES,
+    PODS,
+    RAY_CLUSTERS,
+    SERVICES,
+    JsonObject,
+    Resource,
+    name_of,
+    uid_of,
+)
+
+KRUISE, EXTENSIONS = ("agents.kruise.io", "v1alpha1"), ("extensions.agents.x-k8s.io", "v1beta1")
+SANDBOXES = (
+    Resource(*KRUISE, "sandboxclaims", "SandboxClaim"),
+    Resource(*KRUISE, "sandboxsets", "SandboxSet"),
+    Resource(*KRUISE, "sandboxes", "Sandbox"),
+    Resource(*EXTENSIONS, "sandboxclaims", "SandboxClaim"),
+    Resource(*EXTENSIONS, "sandboxwarmpools", "SandboxWarmPool"),
+    Resource(*EXTENSIONS, "sandboxtemplates", "SandboxTemplate"),
+)
+"""Claims before what they claim, whichever controller the run had."""
+
+KINDS = (RAY_CLUSTERS, *SANDBOXES, JOBS, DAEMON_SETS, PODS, SERVICES, CONFIG_MAPS, NETWORK_POLICIES)
+"""In the order in which they go."""
+
+STEP_OF = "workflows.argoproj.io/workflow"
+"""Label of the pods of a Workflow's steps."""
+POLL_SECONDS = 1.0
+
+
+async def sweep(
+    client: KubeApi,
+    namespace: str,
+    run_id: str,
+    *,
+    kinds: Sequence[Resource] = KINDS,
+    keeps_logs: bool = False,
+) -> list[str]:
+    """What was removed, such as `RayCluster raycluster-verl`; `keeps_logs` spares Jobs and pods that have ended.
+
+    Returns when all of it is told to end; `left` says what has not gone yet.
+    """
+    removed: list[str] = []
+    for kind in kinds:
+        for body in await _of_run(client, kind, namespace, run_id):
+            if body["metadata"].get("deletionTimestamp") or (keeps_logs and has_ended(kind, body)):
+                continue
+            if await client.delete(kind, name_of(body), namespace=namespace, uid=uid_of(body)):
+                removed.append(f"{kind.kind} {name_of(body)}")
+    return removed
+
+
+async def left(
+    client: KubeApi,
+    namespace: str,
+    run_id: str,
+    *,
+    kinds: Sequence[Resource] = KINDS,
+    timeout_seconds: float = 0.0,
+) -> list[str]:
+    """What still carries the run's label, beside its Workflow, once nothing does or the time is over."""
+    deadline = asyncio.get_running_loop().time() + timeout_seconds
+    while True:
+        found = [
+            f"{kind.kind} {name_of(body)}" for kind in kinds for body in await _of_run(client, kind, namespace, run_id)
+        ]
+        if not found or asyncio.get_running_loop().time() >= deadline:
+            return found
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def has_ended(kind: Resource, body: JsonObject) -> bool:
+    """Whether a Job or pod is over, so that all it holds is a log."""
+    status = body.get("status") or {}
+    if kind == PODS:
+        return status.get("phase") in ("Succeeded", "Failed")
+    conditions = status.get("conditions") or ()
+    done = any(one.get("type") in ("Complete", "Failed") and one.get("status") == "True" for one in conditions)
+    return kind == JOBS and done
+
+
+async def _of_run(client: KubeApi, kind: Resource, namespace: str, run_id: str) -> Sequence[JsonObject]:
+    """A kind that the cluster does not have holds nothing of the run; nor one that only other sandboxes need, when this
+    account has no right to it."""
+    try:
+        found = await client.list(kind, namespace=namespace, labels=selector_of_run(run_id))
+    except NotFoundError:
+        return ()
+    except ForbiddenError:
+        if kind in (*SANDBOXES, DAEMON_SETS):
+            return ()
+        raise
+    return [body for body in found.items if STEP_OF not in (body["metadata"].get("labels") or {})]
