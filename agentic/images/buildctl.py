@@ -127,17 +127,15 @@ def judge_build(output: str) -> BuildFailure:
     """From the end of what a failed build printed."""
     errors = _ERROR.findall(output)
     error = errors[-1].strip() if errors else (output.strip().splitlines() or ["it printed nothing"])[-1].strip()
-    printed = _PRINTED.findall(output)[-3:] if "did not complete successfully" in error else []
-    words = " / ".join(printed)
-    text = f"{error} {words}"
+    if "did not complete successfully" not in error:
+        is_limited = bool(_LIMITED.search(error))
+        may_pass = is_limited or (bool(_PASSING.search(error)) and not _REFUSED.search(error))
+        return BuildFailure(_shortened(error), may_pass, is_limited)
+    # The error repeats the command, whose own words say nothing about what became of it.
+    words = " / ".join(_PRINTED.findall(output)[-3:])
+    is_limited = bool(_LIMITED.search(words))
     reason = f"{error}; it printed: {words}" if words else error
-    is_limited = bool(_LIMITED.search(text))
-    may_pass = is_limited or (bool(_PASSING.search(text)) and not _is_refusal(error))
-    return BuildFailure(_shortened(reason), may_pass, is_limited)
-
-
-def _is_refusal(error: str) -> bool:
-    return bool(_REFUSED.search(error)) and "did not complete successfully" not in error
+    return BuildFailure(_shortened(reason), is_limited or bool(_PASSING.search(words)), is_limited)
 
 
 def judge_check(output: str) -> tuple[str, str]:

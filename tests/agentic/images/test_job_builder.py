@@ -1,0 +1,181 @@
+"""Builds by Jobs, against the API server in memory and a Job controller on a script."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kube_api import KubeApiServer
+
+from agentic.cluster.client import KubeClient
+from agentic.cluster.credentials import Access, FixedCredentials
+from agentic.cluster.resources import DEPLOYMENTS, JOBS, NETWORK_POLICIES, PODS, SERVICES, JsonObject, name_of
+from agentic.cluster.settings import ClusterSettings
+from agentic.cluster.watching import Watcher
+from agentic.images import job_builder
+from agentic.images.buildctl import BuildOrder
+from agentic.images.errors import BuilderRefusedError, BuilderUnavailableError
+from agentic.images.job_builder import JobBuilder, how_ended, job_stem
+from agentic.images.reference import Reference
+from agentic.images.settings import ImageSettings
+
+CLUSTER = ClusterSettings(namespace="rl")
+ORDER = BuildOrder("0123", "task-one", (Reference.parse("r.example/t/one:latest"),), Path("/workspace/datasets/d/one"))
+OWNER = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "w", "uid": "u"}
+
+Ending = tuple[str, JsonObject | None]
+"""Of a Job: its condition's type and reason, and the status of its pod, if there is one left."""
+DONE: Ending = ("Complete", {"phase": "Succeeded"})
+
+
+def failed(message: str, **status: Any) -> Ending:
+    terminated = {"exitCode": 1, "reason": "Error", "message": message}
+    state = {"containerStatuses": [{"name": "build", "state": {"terminated": terminated}}]}
+    return "Failed", {"phase": "Failed", **state, **status}
+
+
+def is_check(job: JsonObject) -> bool:
+    return "debug" in job["spec"]["template"]["spec"]["containers"][0]["command"]
+
+
+async def play_controller(client: KubeClient, script: Callable[[JsonObject], Ending | None]) -> None:
+    """End each Job as the script says, once; None leaves it running."""
+    seen: set[str] = set()
+    async with Watcher(client, JOBS) as jobs:
+        while True:
+            found = await jobs.wait_until(
+                lambda objects: [job for job in objects.values() if job["metadata"]["uid"] not in seen] or None,
+                timeout_seconds=60,
+            )
+            for job in found:
+                seen.add(job["metadata"]["uid"])
+                ending = script(job)
+                if ending is not None:
+                    await end(client, job, ending)
+
+
+async def end(client: KubeClient, job: JsonObject, ending: Ending) -> None:
+    kind, status = ending
+    if status is not None:
+        labels = {**job["spec"]["template"]["metadata"]["labels"], "job-name": name_of(job)}
+        pod = {**PODS.head(f"{name_of(job)}-pod", labels=labels), "spec": {}}
+        await client.create(PODS, pod)
+        await client.patch(PODS, name_of(pod), {"status": status}, subresource="status")
+    condition = {"type": kind, "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"}
+    await client.patch(JOBS, name_of(job), {"status": {"conditions": [condition]}}, subresource="status")
+
+
+@asynccontextmanager
+async def rig(script: Callable[[JsonObject], Ending | None], **settings: Any) -> AsyncIterator[tuple[Any, KubeClient]]:
+    async with KubeApiServer() as server:
+        async with KubeClient(FixedCredentials(Access(server.address)), namespace="rl") as client:
+            playing = asyncio.create_task(play_controller(client, script))
+            chosen = ImageSettings(**{"buildkit_address": "tcp://b:1", "buildkit_start_seconds": 20, **settings})
+            async with JobBuilder(client, CLUSTER, chosen, "run-1", owner=OWNER) as builder:
+                yield builder, client
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
+
+
+async def test_an_image_is_one_job_that_people_find_by_its_label_and_that_goes_with_the_workflow() -> None:
+    async with rig(lambda job: DONE) as (builder, client):
+        await builder.prepare()
+        assert await builder.build(ORDER) is None
+        jobs = (await client.list(JOBS, labels="type=image-build,agentic-rl/run=run-1")).items
+        job = next(job for job in jobs if not is_check(job))
+        assert name_of(job) == f"{job_stem('run-1', '0123', 'task-one')}-1"
+        assert job["metadata"]["ownerReferences"] == [OWNER]
+        container = job["spec"]["template"]["spec"]["containers"][0]
+        assert container["image"] == CLUSTER.steps_image
+        assert container["command"][:3] == ["buildctl", "--addr=tcp://b:1", "build"]
+
+
+async def test_buildkit_of_the_namespace_is_made_unless_another_one_is_named() -> None:
+    async with rig(lambda job: DONE, buildkit_address=None) as (builder, client):
+        await asyncio.gather(builder.prepare(), builder.prepare())
+        made = [len((await client.list(kind)).items) for kind in (DEPLOYMENTS, SERVICES, NETWORK_POLICIES)]
+        assert made == [1, 1, 1]
+        checks = (await client.list(JOBS)).items
+        assert len(checks) == 1, "it is looked at once, from a pod like those that build"
+        assert "--addr=tcp://buildkitd:1234" in checks[0]["spec"]["template"]["spec"]["containers"][0]["command"]
+    async with rig(lambda job: DONE) as (builder, client):
+        await builder.prepare()
+        assert (await client.list(DEPLOYMENTS)).items == ()
+
+
+@pytest.mark.parametrize(
+    ("ending", "said", "may_pass"),
+    [
+        (failed("error: failed to solve: no such stage\n"), "failed to solve: no such stage", False),
+        (failed("error: 503 Service Unavailable"), "503 Service Unavailable", True),
+        (failed("", reason="Evicted", message="low on memory"), "Evicted: low on memory", True),
+        (failed("", containerStatuses=[{"state": {"terminated": {"reason": "OOMKilled"}}}]), "OOMKilled", True),
+    ],
+)
+async def test_a_build_that_failed_says_why_and_whether_it_may_pass(ending: Ending, said: str, may_pass: bool) -> None:
+    async with rig(lambda job: ending) as (builder, _):
+        failure = await builder.build(ORDER)
+        assert said in failure.reason
+        assert failure.may_pass is may_pass
+
+
+async def test_a_build_whose_pod_and_job_were_deleted_may_pass() -> None:
+    async with rig(lambda job: None) as (builder, client):
+        building = asyncio.create_task(builder.build(ORDER))
+        name = f"{job_stem('run-1', '0123', 'task-one')}-1"
+        async with Watcher(client, JOBS) as jobs:
+            await jobs.wait_for(name, lambda job: job, timeout_seconds=10)
+        await client.delete(JOBS, name)
+        failure = await building
+        assert "its Job was deleted" in failure.reason
+        assert failure.may_pass
+
+
+async def test_a_job_that_a_killed_caller_left_running_is_waited_for_and_one_that_ended_says_nothing() -> None:
+    endings: dict[str, Ending] = {"1": failed("error: yesterday's trouble")}
+    async with rig(lambda job: endings.get(name_of(job).rpartition("-")[2])) as (builder, client):
+        assert (await builder.build(ORDER)).reason == "yesterday's trouble"
+        killed = asyncio.create_task(builder.build(ORDER))
+        second = f"{job_stem('run-1', '0123', 'task-one')}-2"
+        async with Watcher(client, JOBS) as jobs:
+            job = await jobs.wait_for(second, lambda job: job, timeout_seconds=10)
+            killed.cancel()
+            settings = ImageSettings(buildkit_address="tcp://b:1")
+            async with JobBuilder(client, CLUSTER, settings, "run-1") as heir:
+                building = asyncio.create_task(heir.build(ORDER))
+                await asyncio.sleep(0.1)
+                assert not building.done()
+                await end(client, job, DONE)
+                assert await building is None
+        assert len((await client.list(JOBS)).items) == 2, "no third one was started"
+
+
+async def test_buildkit_that_no_pod_reaches_is_told_with_the_way_there() -> None:
+    refused = failed('error: failed to list workers: Unavailable: connection error: "dial tcp: connection refused"')
+    async with rig(lambda job: refused, buildkit_start_seconds=0.01) as (builder, _):
+        with pytest.raises(BuilderUnavailableError, match=r"tcp://b:1 does not answer pods of rl: .*network policies"):
+            await builder.prepare()
+
+
+async def test_certificates_that_buildkit_does_not_take_are_told_at_once() -> None:
+    refused = failed('error: failed to list workers: Unavailable: "authentication handshake failed: x509: unknown"')
+    async with rig(lambda job: refused, buildkit_start_seconds=600) as (builder, _):
+        with pytest.raises(BuilderRefusedError, match=r"set images\.buildkit_tls_secret"):
+            await builder.prepare()
+
+
+def test_a_job_that_ran_out_of_time_does_not_pass_by_itself() -> None:
+    condition = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}
+    assert how_ended({"status": {"conditions": [condition]}}) == "DeadlineExceeded: too long"
+    assert how_ended({"status": {"conditions": [{**condition, "status": "False"}]}}) is None
+    assert how_ended({}) is None
+
+
+def test_names_of_jobs_are_labels_of_dns_whatever_a_task_is_called() -> None:
+    stem = job_stem("r" * 50, "k", "Astropy__astropy-12907/" + "x" * 80)
+    assert len(stem) <= 48
+    assert stem == stem.lower().replace("_", "-")
+    assert job_stem("a", "k", "t") != job_stem("b", "k", "t")
+    assert job_builder.NAME_CHARACTERS < 40
