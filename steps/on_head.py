@@ -92,7 +92,7 @@ def _held(job: "HeadJob", progress: "Progress") -> Iterator[None]:
 
     with ExitStack() as held:
         for name, folder in (("data set", job.job.data_dir), ("model", job.job.model_dir)):
-            progress(0, 1, f"loading {name} {folder}")
+            sys.stdout.write(f"loading {name} {folder}\n")
             waits = partial(progress, 0, 1, f"waiting for another run that makes {folder}")
             held.enter_context(locked_folder(folder, waits, exclusive=False))
         yield
