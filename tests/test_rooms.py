@@ -23,7 +23,16 @@ ROOMS: dict[str, frozenset[str]] = {
     "agentic.tasks.__main__": frozenset(["agentic.authoring"]),
     # A trial by hand builds the image of its task first.
     "agentic.rollout.__main__": frozenset(["agentic.images", "agentic.sandbox", "agentic.rollout"]),
-    "workflows": frozenset(["steps", "agentic.cluster", "agentic.training.sizing", "agentic.training.errors"]),
+    # The account that submitting makes has the rights of the run's sandboxes.
+    "workflows": frozenset(
+        [
+            "steps",
+            "agentic.cluster",
+            "agentic.training.sizing",
+            "agentic.training.errors",
+            "agentic.sandbox.kube.rights",
+        ]
+    ),
     "steps": frozenset(["agentic"]),
     "agentic.proxy": frozenset(),
     "agentic.sandbox": frozenset(["agentic.cluster"]),
