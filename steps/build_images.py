@@ -111,6 +111,7 @@ def _supply(inputs: BuildImagesInput, step: Step, sandbox: KubeSandbox) -> Build
         registry = registry.model_copy(update={"ca_file": str(step.workspace.root / registry.ca_file)})
     order = SupplyOrder(
         run_id=inputs.run_id,
+        shard=inputs.instance,
         images=inputs.images.model_copy(update={"registry": registry}),
         sandbox=sandbox,
         cluster=inputs.cluster,

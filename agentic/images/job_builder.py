@@ -3,8 +3,9 @@
 Owned here: starting Jobs, finding those that a killed caller left running, and what their end means. Builds go on
 without us: a Job's name tells run, content and attempt, so whoever comes later waits for it and starts no other.
 
-Invariants: at most one running Job for each content of a run; a Job that had ended before we came says nothing about
-now; BuildKit was reached from a pod like those that build before the first build starts.
+Invariants: at most one running Job for each content of a shard, and no more running Jobs than `images.parallelism` in
+it, those that a killed caller left included; a Job that had ended before we came says nothing about now; BuildKit was
+reached from a pod like those that build before the first build starts.
 """
 
 import asyncio
@@ -18,7 +19,15 @@ from agentic.cluster.apply import apply
 from agentic.cluster.errors import AlreadyExistsError, WaitTimeoutError, one_line
 from agentic.cluster.labels import selector_of_run
 from agentic.cluster.objects.buildkit import address, buildkit
-from agentic.cluster.objects.image_build import KEY_LABEL, TLS_FOLDER, TYPE, TYPE_LABEL, ImageBuild, image_build_job
+from agentic.cluster.objects.image_build import (
+    KEY_LABEL,
+    SHARD_LABEL,
+    TLS_FOLDER,
+    TYPE,
+    TYPE_LABEL,
+    ImageBuild,
+    image_build_job,
+)
 from agentic.cluster.resources import JOBS, PODS, JsonObject, name_of
 from agentic.cluster.settings import ClusterSettings
 from agentic.cluster.watching import Watcher
@@ -56,14 +65,17 @@ class JobBuilder:
         cluster: ClusterSettings,
         settings: ImageSettings,
         run_id: str,
+        shard: str,
         *,
         owner: JsonObject | None = None,
         ca_file: str | None = None,
     ) -> None:
-        """`owner`: a reference to what Jobs go with. `ca_file`: as their pods see it."""
+        """`shard`: the part of the run's images whose Jobs these are; nobody else works at it meanwhile. `owner`:
+        a reference to what Jobs go with. `ca_file`: as their pods see it."""
         self._api, self._cluster, self._settings = api, cluster, settings
-        self._run_id, self._owner = run_id, owner
-        labels = f"{selector_of_run(run_id)},{TYPE_LABEL}={TYPE}"
+        self._run_id, self._shard, self._owner = run_id, shard, owner
+        self._starting = asyncio.Lock()
+        labels = f"{selector_of_run(run_id)},{TYPE_LABEL}={TYPE},{SHARD_LABEL}={shard}"
         self._jobs = Watcher(api, JOBS, namespace=cluster.namespace, labels=labels)
         self._pods = Watcher(api, PODS, namespace=cluster.namespace, labels=labels)
         self._client = Client(
@@ -117,11 +129,14 @@ class JobBuilder:
 
     async def build(self, order: BuildOrder) -> BuildFailure | None:
         """See `Builder.build`."""
-        job = self._running(order.key)
-        if job is None:
-            command = build_command(self._client, order, self._settings)
-            job = await self._start(order.key, order.task, command, self._settings.build_timeout_seconds)
+        seconds = self._settings.build_timeout_seconds
         try:
+            job = self._running(order.key)
+            if job is None:
+                async with self._starting:
+                    await self._jobs.wait_until(self._has_room, timeout_seconds=seconds)
+                    command = build_command(self._client, order, self._settings)
+                    job = await self._start(order.key, order.task, command, seconds)
             words = await self._words_at_end(job)
         except WaitTimeoutError as error:
             return BuildFailure(str(error), may_pass=True)
@@ -130,15 +145,20 @@ class JobBuilder:
     def _running(self, key: str) -> JsonObject | None:
         return next((job for job in self._of(key) if how_ended(job) is None), None)
 
+    def _has_room(self, jobs: Mapping[str, JsonObject]) -> bool | None:
+        running = [job for job in jobs.values() if how_ended(job) is None and not _is_check(job)]
+        return len(running) < self._settings.parallelism or None
+
     def _of(self, key: str) -> list[JsonObject]:
         return [job for job in self._jobs.objects.values() if job["metadata"]["labels"].get(KEY_LABEL) == key]
 
     async def _start(self, key: str, readable: str, command: list[str], deadline_seconds: int) -> JsonObject:
-        stem = job_stem(self._run_id, key, readable)
+        stem = job_stem(self._run_id, self._shard, key, readable)
         attempts = [int(name_of(job).rpartition("-")[2]) for job in self._of(key)]
         build = ImageBuild(
             name=f"{stem}-{max(attempts, default=0) + 1}",
             run_id=self._run_id,
+            shard=self._shard,
             key=key,
             command=command,
             image=self._settings.builder_image or self._cluster.steps_image,
@@ -191,9 +211,13 @@ class JobBuilder:
             return f"error: the build's pod is gone, code = Unavailable ({ended})"
 
 
-def job_stem(run_id: str, key: str, readable: str) -> str:
+def _is_check(job: JsonObject) -> bool:
+    return bool(job["metadata"]["labels"].get(KEY_LABEL) == CHECK_KEY)
+
+
+def job_stem(run_id: str, shard: str, key: str, readable: str) -> str:
     """A Job's name but for the number of the attempt."""
-    digest = hashlib.sha256(f"{run_id}\0{key}".encode()).hexdigest()[:DIGEST_CHARACTERS]
+    digest = hashlib.sha256("\0".join([run_id, shard, key]).encode()).hexdigest()[:DIGEST_CHARACTERS]
     words = re.sub(r"[^a-z0-9]+", "-", readable.lower()).strip("-")[:NAME_CHARACTERS].strip("-")
     return f"build-{words or 'image'}-{digest}"
 

@@ -27,6 +27,8 @@ class SupplyOrder:
     """One shard's work."""
 
     run_id: str
+    shard: str
+    """Name of the part; one process at a time works at it."""
     images: ImageSettings
     sandbox: KubeSandbox
     cluster: ClusterSettings
@@ -66,6 +68,8 @@ async def _open_builder(order: SupplyOrder) -> AsyncIterator[Builder]:
 
     async with (
         KubeClient(LoadedCredentials(), namespace=order.cluster.namespace) as client,
-        JobBuilder(client, order.cluster, order.images, order.run_id, owner=order.owner, ca_file=ca_file) as builder,
+        JobBuilder(
+            client, order.cluster, order.images, order.run_id, order.shard, owner=order.owner, ca_file=ca_file
+        ) as builder,
     ):
         yield builder

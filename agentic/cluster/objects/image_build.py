@@ -11,6 +11,8 @@ TYPE_LABEL, TYPE = "type", "image-build"
 """As people look for them: `kubectl get jobs -l type=image-build`."""
 KEY_LABEL = "agentic-rl/image"
 """What the Job's image is built from."""
+SHARD_LABEL = "agentic-rl/shard"
+"""Which part of a task set the image is in."""
 ROLE = "image-build"
 """Of pods: BuildKit lets these in."""
 CONTAINER = "build"
@@ -25,6 +27,7 @@ class ImageBuild:
 
     name: str
     run_id: str
+    shard: str
     key: str
     command: Sequence[str]
     image: str
@@ -42,7 +45,7 @@ class ImageBuild:
 
 def image_build_job(cluster: ClusterSettings, build: ImageBuild) -> JsonObject:
     """One attempt: whether another follows is for whoever reads its last words to say."""
-    labels = labels_of_run(build.run_id, {TYPE_LABEL: TYPE, KEY_LABEL: build.key})
+    labels = labels_of_run(build.run_id, {TYPE_LABEL: TYPE, SHARD_LABEL: build.shard, KEY_LABEL: build.key})
     metadata: JsonObject = {"namespace": cluster.namespace, "labels": labels}
     if build.owner is not None:
         metadata["ownerReferences"] = [build.owner]

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from agentic.images.settings import ImageSettings
 
 CLUSTER = ClusterSettings(namespace="rl")
 ORDER = BuildOrder("0123", "task-one", (Reference.parse("r.example/t/one:latest"),), Path("/workspace/datasets/d/one"))
+STEM = job_stem("run-1", "shard-0", "0123", "task-one")
 OWNER = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "w", "uid": "u"}
 
 Ending = tuple[str, JsonObject | None]
@@ -69,14 +71,16 @@ async def end(client: KubeClient, job: JsonObject, ending: Ending) -> None:
 
 @asynccontextmanager
 async def rig(script: Callable[[JsonObject], Ending | None], **settings: Any) -> AsyncIterator[tuple[Any, KubeClient]]:
-    async with KubeApiServer() as server:
-        async with KubeClient(FixedCredentials(Access(server.address)), namespace="rl") as client:
-            playing = asyncio.create_task(play_controller(client, script))
-            chosen = ImageSettings(**{"buildkit_address": "tcp://b:1", "buildkit_start_seconds": 20, **settings})
-            async with JobBuilder(client, CLUSTER, chosen, "run-1", owner=OWNER) as builder:
-                yield builder, client
-            playing.cancel()
-            await asyncio.gather(playing, return_exceptions=True)
+    chosen = ImageSettings(**{"buildkit_address": "tcp://b:1", "buildkit_start_seconds": 20, **settings})
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(KubeApiServer())
+        credentials = FixedCredentials(Access(server.address))
+        client = await stack.enter_async_context(KubeClient(credentials, namespace="rl"))
+        playing = asyncio.create_task(play_controller(client, script))
+        builder = JobBuilder(client, CLUSTER, chosen, "run-1", "shard-0", owner=OWNER)
+        yield await stack.enter_async_context(builder), client
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
 
 
 async def test_an_image_is_one_job_that_people_find_by_its_label_and_that_goes_with_the_workflow() -> None:
@@ -85,7 +89,7 @@ async def test_an_image_is_one_job_that_people_find_by_its_label_and_that_goes_w
         assert await builder.build(ORDER) is None
         jobs = (await client.list(JOBS, labels="type=image-build,agentic-rl/run=run-1")).items
         job = next(job for job in jobs if not is_check(job))
-        assert name_of(job) == f"{job_stem('run-1', '0123', 'task-one')}-1"
+        assert name_of(job) == f"{STEM}-1"
         assert job["metadata"]["ownerReferences"] == [OWNER]
         container = job["spec"]["template"]["spec"]["containers"][0]
         assert container["image"] == CLUSTER.steps_image
@@ -124,7 +128,7 @@ async def test_a_build_that_failed_says_why_and_whether_it_may_pass(ending: Endi
 async def test_a_build_whose_pod_and_job_were_deleted_may_pass() -> None:
     async with rig(lambda job: None) as (builder, client):
         building = asyncio.create_task(builder.build(ORDER))
-        name = f"{job_stem('run-1', '0123', 'task-one')}-1"
+        name = f"{STEM}-1"
         async with Watcher(client, JOBS) as jobs:
             await jobs.wait_for(name, lambda job: job, timeout_seconds=10)
         await client.delete(JOBS, name)
@@ -138,12 +142,12 @@ async def test_a_job_that_a_killed_caller_left_running_is_waited_for_and_one_tha
     async with rig(lambda job: endings.get(name_of(job).rpartition("-")[2])) as (builder, client):
         assert (await builder.build(ORDER)).reason == "yesterday's trouble"
         killed = asyncio.create_task(builder.build(ORDER))
-        second = f"{job_stem('run-1', '0123', 'task-one')}-2"
+        second = f"{STEM}-2"
         async with Watcher(client, JOBS) as jobs:
             job = await jobs.wait_for(second, lambda job: job, timeout_seconds=10)
             killed.cancel()
             settings = ImageSettings(buildkit_address="tcp://b:1")
-            async with JobBuilder(client, CLUSTER, settings, "run-1") as heir:
+            async with JobBuilder(client, CLUSTER, settings, "run-1", "shard-0") as heir:
                 building = asyncio.create_task(heir.build(ORDER))
                 await asyncio.sleep(0.1)
                 assert not building.done()
@@ -166,6 +170,25 @@ async def test_certificates_that_buildkit_does_not_take_are_told_at_once() -> No
             await builder.prepare()
 
 
+async def test_jobs_that_a_killed_caller_left_count_among_those_that_run_at_once() -> None:
+    def order(number: int) -> BuildOrder:
+        return replace(ORDER, key=f"{number:04}", task=f"task-{number}")
+
+    async with rig(lambda job: None, parallelism=2) as (builder, client):
+        killed = [asyncio.create_task(builder.build(order(number))) for number in range(2)]
+        async with Watcher(client, JOBS) as jobs:
+            left = await jobs.wait_until(lambda found: len(found) == 2 and list(found.values()), timeout_seconds=10)
+            for task in killed:
+                task.cancel()
+            third = asyncio.create_task(builder.build(order(3)))
+            await asyncio.sleep(0.2)
+            assert len(jobs.objects) == 2
+            await end(client, left[0], DONE)
+            await jobs.wait_until(lambda found: len(found) == 3 or None, timeout_seconds=10)
+            third.cancel()
+            await asyncio.gather(third, *killed, return_exceptions=True)
+
+
 def test_a_job_that_ran_out_of_time_does_not_pass_by_itself() -> None:
     condition = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}
     assert how_ended({"status": {"conditions": [condition]}}) == "DeadlineExceeded: too long"
@@ -174,8 +197,8 @@ def test_a_job_that_ran_out_of_time_does_not_pass_by_itself() -> None:
 
 
 def test_names_of_jobs_are_labels_of_dns_whatever_a_task_is_called() -> None:
-    stem = job_stem("r" * 50, "k", "Astropy__astropy-12907/" + "x" * 80)
+    stem = job_stem("r" * 50, "s", "k", "Astropy__astropy-12907/" + "x" * 80)
     assert len(stem) <= 48
     assert stem == stem.lower().replace("_", "-")
-    assert job_stem("a", "k", "t") != job_stem("b", "k", "t")
+    assert job_stem("a", "s", "k", "t") != job_stem("b", "s", "k", "t")
     assert job_builder.NAME_CHARACTERS < 40
