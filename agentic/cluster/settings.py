@@ -75,7 +75,7 @@ class HeadSettings(Settings):
     gpus: int = Field(8, ge=0)
     """GPUs of the head; equals `train.gpus_per_node` unless training runs on the CPU."""
 
-    cpus: int = Field(50, gt=0)
+    cpus: int | float = Field(50, gt=0)
     """CPUs of the head."""
 
     memory: str = "200Gi"
@@ -91,7 +91,7 @@ class WorkerSettings(Settings):
     gpus: int = Field(8, ge=0)
     """GPUs of each; equals `train.gpus_per_node`."""
 
-    cpus: int = Field(50, gt=0)
+    cpus: int | float = Field(50, gt=0)
     """CPUs of each."""
 
     memory: str = "200Gi"
