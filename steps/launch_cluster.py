@@ -4,6 +4,7 @@
 from typing import Any, ClassVar
 
 from agentic.cluster.settings import ClusterSettings
+from agentic.rollout.settings import RolloutSettings
 from agentic.training.settings import RaySettings, TrainSettings
 from steps import contract
 from steps.command import main
@@ -25,6 +26,8 @@ class LaunchClusterInput(StepInput):
     """CPUs and shared memory of the head."""
     train: TrainSettings
     """Device and GPUs."""
+    rollout: RolloutSettings = RolloutSettings()
+    """Whether the pods need a trial server's key; unused on one machine."""
     cluster: ClusterSettings = ClusterSettings()
     """The RayCluster's pods; unused on one machine."""
 
@@ -47,7 +50,7 @@ def _launch(inputs: LaunchClusterInput, step: Step) -> LaunchClusterOutput:
     if step.on_argo:
         from steps.ray_head import launch
 
-        head = launch(inputs.cluster, inputs.ray, inputs.train, step)
+        head = launch(inputs.cluster, inputs.ray, inputs.train, inputs.rollout, step)
         step.progress(1, 1, f"Ray answers in pod {head.pod}")
         service = f"{head.cluster}-head-svc.{inputs.cluster.namespace}.svc"
         return LaunchClusterOutput(address=f"{service}:6379", dashboard=f"http://{service}:8265")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from agentic.cluster.settings import ClusterSettings
 from agentic.errors import PermanentError
+from agentic.rollout.settings import RolloutSettings
 from agentic.training.settings import RaySettings, TrainSettings
 from steps import workflow_owner
 from steps.contract import Step
@@ -30,12 +31,14 @@ TAIL_BYTES = 20_000
 """Of the engine's log that a trouble is looked for in: its end says why it ended."""
 
 
-def launch(cluster: ClusterSettings, ray: RaySettings, train: TrainSettings, step: Step) -> "RayHead":
+def launch(
+    cluster: ClusterSettings, ray: RaySettings, train: TrainSettings, rollout: RolloutSettings, step: Step
+) -> "RayHead":
     """Ensure the RayCluster; returns when its head takes jobs."""
 
     async def ensured() -> "RayHead":
         async with _connected(cluster) as api:
-            return await _ensure(api, cluster, ray, train, step)
+            return await _ensure(api, cluster, manifest_of(cluster, ray, train, rollout, step.workspace.run_id), step)
 
     return asyncio.run(ensured())
 
@@ -64,7 +67,9 @@ async def _work_on_head(cluster: ClusterSettings, job: "HeadJob", step: Step) ->
 
     async with _connected(cluster) as api:
         await _close_in(api, cluster, job, step)
-        head = await _ensure(api, cluster, job.job.ray, job.job.train, step)
+        work = job.job
+        manifest = manifest_of(cluster, work.ray, work.train, work.rollout, work.run_id)
+        head = await _ensure(api, cluster, manifest, step)
         async with HeadWatch(api, head) as watch:
             try:
                 return await run_on_head(
@@ -89,14 +94,11 @@ async def _close_in(api: "KubeApi", cluster: ClusterSettings, job: "HeadJob", st
     await apply(api, ray_policy(cluster, step.workspace.run_id, port), owner=owning_workflow(cluster))
 
 
-async def _ensure(
-    api: "KubeApi", cluster: ClusterSettings, ray: RaySettings, train: TrainSettings, step: Step
-) -> "RayHead":
+async def _ensure(api: "KubeApi", cluster: ClusterSettings, manifest: "JsonObject", step: Step) -> "RayHead":
     from agentic.cluster.ray_clusters import Patience, ensure
 
     ensure_token(_token_file(step.workspace.run_dir))
     patience = Patience(passing_seconds=cluster.ray_patience_seconds, start_seconds=cluster.ray_start_seconds)
-    manifest = manifest_of(cluster, ray, train, step.workspace.run_id)
 
     def say(line: str) -> None:
         step.progress(0, 1, line)
@@ -107,8 +109,10 @@ async def _ensure(
     return head
 
 
-def manifest_of(cluster: ClusterSettings, ray: RaySettings, train: TrainSettings, run_id: str) -> "JsonObject":
-    """The RayCluster of a run.
+def manifest_of(
+    cluster: ClusterSettings, ray: RaySettings, train: TrainSettings, rollout: RolloutSettings, run_id: str
+) -> "JsonObject":
+    """The RayCluster of a run: the same from each of its steps, or one would replace what the other made.
 
     Raises:
         PermanentError: its pods do not make the machines that training is told to use.
@@ -131,7 +135,9 @@ def manifest_of(cluster: ClusterSettings, ray: RaySettings, train: TrainSettings
         "num-gpus": str(train.gpus_per_node),
         "object-store-memory": str(ray.object_store_bytes),
     }
-    return ray_cluster(cluster, run_id, start=start, environment=environment)
+    server, key = rollout.trial_server, cluster.trial_server_key
+    secrets = {server.key_variable: key} if server is not None and key is not None else {}
+    return ray_cluster(cluster, run_id, start=start, environment=environment, secrets=secrets)
 
 
 def owning_workflow(cluster: ClusterSettings) -> "JsonObject | None":

@@ -70,7 +70,7 @@ class Space:
     def manifest(self, run_id: str = "r", **changes: object) -> dict[str, object]:
         settings = self.settings.model_copy(update=changes)
         ensure_token(self.root / "runs" / run_id / "ray.token")
-        return manifest_of(settings, RAY, train(settings), run_id)
+        return manifest_of(settings, RAY, train(settings), RolloutSettings(), run_id)
 
     def head_pod(self) -> str:
         return self.cluster.kubectl("get", "pods", f"--namespace={self.namespace}", *HEAD, "-o", "name").strip()

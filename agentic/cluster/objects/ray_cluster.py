@@ -13,7 +13,7 @@ from types import MappingProxyType
 from agentic.cluster.labels import ROLE_LABEL, ROLE_TRAINER, labels_of_run
 from agentic.cluster.objects.volumes import workspace_mounts, workspace_volumes
 from agentic.cluster.resources import RAY_CLUSTERS, JsonObject
-from agentic.cluster.settings import ClusterSettings, HeadSettings, WorkerSettings, label_map
+from agentic.cluster.settings import ClusterSettings, HeadSettings, SecretKeySettings, WorkerSettings, label_map
 
 HEAD_PORTS = MappingProxyType({"gcs-server": 6379, "dashboard": 8265, "client": 10001})
 """Of the head's Service."""
@@ -37,12 +37,14 @@ def ray_cluster(
     *,
     start: Mapping[str, str] = NONE,
     environment: Mapping[str, str] = NONE,
+    secrets: Mapping[str, SecretKeySettings] = MappingProxyType({}),
 ) -> JsonObject:
-    """`start` are further flags of `ray start`, such as `num-cpus`; `environment` is added to every container's."""
+    """`start` are further flags of `ray start`, such as `num-cpus`; `environment` and `secrets`, by the name of their
+    variable, are added to every container's."""
     labels = labels_of_run(run_id, {ROLE_LABEL: ROLE_TRAINER})
     queue = {QUEUE_LABEL: settings.queue} if settings.queue else {}
     metadata = {"namespace": settings.namespace, "labels": {**labels_of_run(run_id), **queue}}
-    variables = _variables(settings, run_id, environment)
+    variables = [*_variables(settings, run_id, environment), *(_secret(*one) for one in secrets.items())]
     head = {
         "serviceType": "ClusterIP",
         "rayStartParams": {"dashboard-host": "0.0.0.0", **start},
@@ -134,3 +136,7 @@ def _variables(settings: ClusterSettings, run_id: str, environment: Mapping[str,
     address = {"name": "LOCAL_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     given = [{"name": name, "value": value} for name, value in values.items()]
     return given if "LOCAL_IP" in values else [address, *given]
+
+
+def _secret(variable: str, secret: SecretKeySettings) -> JsonObject:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
