@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -54,6 +55,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
         yield Head(f"http://127.0.0.1:{dashboard}", run_id)
     finally:
         processes.end(run_id, workspace)
+        shutil.rmtree(f"/tmp/ray-{run_id}", ignore_errors=True)
 
 
 async def served(jobs: RayJobClient) -> str:
