@@ -39,7 +39,7 @@ def objects(settings: Settings, run_id: str) -> Iterator[tuple[str, list[dict[st
         yield "30-buildkit.yaml", buildkit(cluster, plain_http=settings.images.registry.plain_http)
     if cluster.network_policies and settings.rollout.use_local_trial:
         yield "40-network-policy.yaml", [ray_policy(cluster, run_id, getattr(sandbox, "proxy_port", None))]
-    yield "50-raycluster.yaml", [manifest_of(cluster, settings.ray, settings.train, run_id)]
+    yield "50-raycluster.yaml", [manifest_of(cluster, settings.ray, settings.train, settings.rollout, run_id)]
 
 
 def write_objects(settings: Settings, run_id: str, directory: Path) -> list[Path]:
