@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: exec-server help setup demo test test-full test-speed test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster cluster-run bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
+.PHONY: exec-server images help setup demo test test-full test-speed test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster cluster-run bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ check: setup ## Check format, lint, types, import rules and length bounds
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
 	@$(PYTHON) -m pytest -q tests/test_rooms.py
+
+images: setup ## Build and push our own images (ARGS="steps trainer --registry registry.example/team --buildkit tcp://127.0.0.1:1234")
+	@$(PYTHON) -m agentic.images build $(ARGS)
 
 exec-server: ## Build the exec server of sandboxes, one static binary, into build/
 	@cd images/exec-server && CGO_ENABLED=0 GOFLAGS= go build -trimpath -ldflags "-s -w" -o ../../build/exec-server .
