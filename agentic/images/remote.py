@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agentic.sandbox.base import ImageReference
 from agentic.sandbox.errors import ImageMissingError
-from agentic.sandbox.images import ENVIRONMENT_DIGITS, RegistryImages, has_recipe, named_by
+from agentic.sandbox.images import ENVIRONMENT_DIGITS, VERIFIER_FOLDER, RegistryImages, has_recipe, named_by
 from agentic.sandbox.rootfs import environment_hash
 from agentic.sandbox.settings import KubeSandbox
 
@@ -43,7 +43,7 @@ def name_images(task_dirs: Sequence[Path], settings: KubeSandbox) -> list[Remote
     return [
         _named(source, task_dir, folder)
         for task_dir in task_dirs
-        for folder in (task_dir / "environment", task_dir / "tests")
+        for folder in (task_dir / "environment", task_dir / VERIFIER_FOLDER)
         if folder.name == "environment" or has_recipe(folder)
     ]
 

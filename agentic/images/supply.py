@@ -202,7 +202,7 @@ class Supply:
         return any(tag.startswith(CONTENT_TAG) or tag == CACHE_TAG for tag in await self._registry.tags_of(name))
 
     async def _build(self, group: _Group, content: Reference) -> Results:
-        await self._builder.prepare()
+        await self._prepare()
         failure = await self._attempts(self._order(group, content))
         if failure is not None:
             return group.results("failed", "", reason=failure)
@@ -210,6 +210,13 @@ class Supply:
         if digest is None:
             return group.results("failed", "", reason=f"{content} was pushed and is not there: look at its registry")
         return group.results("built", _pinned(content, digest))
+
+    async def _prepare(self) -> None:
+        """What stands in the way of it, such as a right that our account lacks, is no single image's trouble."""
+        try:
+            await self._builder.prepare()
+        except PermanentError as error:
+            raise BuilderRefusedError(str(error)) from error
 
     def _order(self, group: _Group, content: Reference) -> BuildOrder:
         recipe = group.images[0].recipe

@@ -21,6 +21,9 @@ from agentic.sandbox.settings import KubeSandbox, SandboxSettings
 ENVIRONMENT_DIGITS = 32
 """Of an environment's hash, in the name of its image."""
 
+VERIFIER_FOLDER = "tests"
+"""Of a task: with a Dockerfile of its own, it is the environment that grading runs in."""
+
 INSTANCE = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
 """One part of a repository's name."""
 
@@ -61,8 +64,9 @@ class RegistryImages:
         """See `ImageSource.find`."""
         if docker_image is not None and not has_recipe(environment_dir):
             return ImageReference(self._settings.base_image if docker_image == BASE_IMAGE else docker_image)
-        environment = environment_hash(environment_dir)
-        return ImageReference(_fill(self._settings, task, environment[:ENVIRONMENT_DIGITS]))
+        environment = environment_hash(environment_dir)[:ENVIRONMENT_DIGITS]
+        of_verifier = environment_dir.name == VERIFIER_FOLDER
+        return ImageReference(_fill(self._settings, f"{task}-verifier" if of_verifier else task, environment))
 
 
 def _fill(settings: KubeSandbox, task: str, environment: str) -> str:

@@ -43,6 +43,14 @@ def test_the_guides_pattern_is_the_default_and_asks_for_the_registry(environment
         RegistryImages(PodSandbox()).find("a__b-1", environment, None)
 
 
+def test_a_verifiers_own_environment_has_a_name_of_its_own(environment: Path) -> None:
+    (environment.parent / "tests").mkdir()
+    (environment.parent / "tests/Dockerfile").write_text("FROM scratch\n")
+    images = RegistryImages(PodSandbox(registry="r.example"))
+    found = images.find("a__b-1", environment.parent / "tests", None)
+    assert found == ImageReference("r.example/swe-bench/a__b-1-verifier:latest")
+
+
 def test_a_name_can_say_what_the_image_is_built_from(environment: Path) -> None:
     images = RegistryImages(PodSandbox(image_pattern="r.example/tasks:{environment}"))
     digits = environment_hash(environment)[:32]
