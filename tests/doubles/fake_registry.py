@@ -1,11 +1,11 @@
-"""A registry for tests: the reading half of the distribution API over real HTTP, with the moods of public ones.
+"""A registry for tests: what is read of the distribution API over real HTTP, with the moods of public ones.
 
     async with FakeRegistry() as registry:
         digest = registry.push("tasks/one", "latest")
         ... registry.host ...
 
-`login` makes it ask for a token (or for Basic), `faults` for patience. What it fakes: nothing can be pushed over the
-wire, and tokens are checked by equality.
+`login` makes it ask for a token (or for Basic), `faults` for patience. What it fakes: an image is its manifest and has
+no layers, whatever is put as one is taken, and tokens are checked by equality.
 """
 
 import base64
@@ -92,6 +92,10 @@ class FakeRegistry:
         if not self.has_api:
             return web.Response(status=404)
         refusal = self._refusal(request)
+        if refusal is None and request.method == "PUT":
+            repository, _, tag = request.path.removeprefix("/v2/").partition("/manifests/")
+            self.push(repository, tag, json.loads(await request.read()))
+            return web.Response(status=201)
         return refusal or self._answer(request)
 
     def _refusal(self, request: web.Request) -> web.Response | None:

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentic.cluster.errors import ForbiddenError
 from agentic.errors import AgenticError
 from agentic.images.buildctl import BuildFailure, BuildOrder
-from agentic.images.errors import BuilderUnavailableError, RateLimitedError, RegistryRefusedError
+from agentic.images.errors import BuilderRefusedError, BuilderUnavailableError, RateLimitedError, RegistryRefusedError
 from agentic.images.plan import deal
 from agentic.images.reference import Reference
 from agentic.images.remote import RemoteImage, name_images
@@ -241,6 +242,14 @@ async def test_a_builder_that_nobody_reaches_ends_the_step_instead_of_every_imag
     registry = MemoryRegistry()
     builder = ScriptedBuilder(registry, unreachable=BuilderUnavailableError("BuildKit does not answer"))
     with pytest.raises(BuilderUnavailableError):
+        await see_to(named(tmp_path), registry, builder)
+
+
+async def test_a_right_that_we_lack_ends_the_step_instead_of_every_image(tmp_path: Path) -> None:
+    make_task(tmp_path, "one", "FROM scratch\n")
+    registry = MemoryRegistry()
+    builder = ScriptedBuilder(registry, unreachable=ForbiddenError("create jobs: the account may not"))
+    with pytest.raises(BuilderRefusedError, match="may not"):
         await see_to(named(tmp_path), registry, builder)
 
 
