@@ -3,8 +3,8 @@
 So is the garbage collector, which stops all calls while it looks. What a call leaves, answered or not, is freed by
 counting references, so it finds next to nothing, and a look at all objects of a thousand long sessions takes 0.1 to
 0.2 s. So it looks at the young only, often and a few at a time; what has lived for a second is set aside; and at all
-there is, once in ten minutes, or when the process has grown by a quarter of a GiB since the last look, in case
-something did leave a cycle after all.
+there is, once in ten minutes, or when the process holds twice of what it did at the last look, in case something did
+leave a cycle after all: growing to a GiB as it should costs two looks, not many.
 
 And so is how long a thread that has encoded a long text waits for the interpreter, while the loop is busy.
 """
@@ -27,7 +27,8 @@ LOOK_AT_ALL_SECONDS = 600.0
 """How often all that was set aside is looked at."""
 
 LOOK_AT_ALL_BYTES = 256 << 20
-"""By how much the process may grow before all is looked at sooner: so much can lie in cycles at most."""
+"""By how much the process may at least grow, and by how much it holds otherwise, before all is looked at sooner: no more
+can lie in cycles."""
 
 MEMORY_FILE = Path("/proc/self/statm")
 """Where Linux says how much memory the process holds; elsewhere only time counts."""
@@ -67,7 +68,7 @@ async def _collect(seconds: float, grown_bytes: int) -> None:
         gc.collect(0)  # or what has just become garbage would be set aside with the rest
         gc.freeze()
         await asyncio.sleep(SET_ASIDE_SECONDS)
-        if time.monotonic() - looked_at > seconds or _held_bytes() - held > grown_bytes:
+        if time.monotonic() - looked_at > seconds or _held_bytes() - held > max(grown_bytes, held):
             gc.unfreeze()
             gc.collect()
             looked_at, held = time.monotonic(), _held_bytes()
