@@ -29,8 +29,8 @@ from agentic.cluster.watching import Watcher
 
 MANIFEST_ANNOTATION = "agentic-rl/manifest"
 """Digest of what a RayCluster was made from: KubeRay changes no pod that is there, so a change replaces it."""
-LOOK_SECONDS = 2.0
-"""Between two looks for troubles while nothing changes."""
+OWN_STATE = "ray-cluster-failed"
+"""Trouble that repeats what the object's state says; any other says why."""
 GONE_SECONDS = 300.0
 """How long a deleted RayCluster may take to go, its pods' grace included."""
 
@@ -47,6 +47,8 @@ class Patience:
     """What may pass by itself, such as room that others hold; in a queue it does not count."""
     start_seconds: float = 3600.0
     """The whole start, pulls of large images included."""
+    look_seconds: float = 2.0
+    """Between two looks for troubles while nothing changes."""
 
 
 class Phase(Enum):
@@ -189,6 +191,7 @@ class _Waiting:
 
     async def until_ready(self) -> RayHead:
         loop = asyncio.get_running_loop()
+        pause = self._patience.look_seconds
         deadline = loop.time() + self._patience.start_seconds
         async with (
             Watcher(self._api, RAY_CLUSTERS, fields=f"metadata.name={self._name}") as clusters,
@@ -196,11 +199,13 @@ class _Waiting:
         ):
             while True:
                 with contextlib.suppress(WaitTimeoutError):
-                    ready = await clusters.wait_for(self._name, self._ready, timeout_seconds=LOOK_SECONDS)
+                    ready = await clusters.wait_for(
+                        self._name, self._ready, timeout_seconds=self._patience.look_seconds
+                    )
                     head = head_of(ready, pods.objects)
                     if head is not None:
                         return head
-                    await asyncio.sleep(LOOK_SECONDS / 10)  # the watch of pods is a moment behind
+                    await asyncio.sleep(pause / 10)  # the watch of pods is a moment behind
                 cluster = clusters.objects.get(self._name)
                 if cluster is not None and phase_of(cluster) is Phase.QUEUED:
                     deadline = loop.time() + self._patience.start_seconds
@@ -259,7 +264,8 @@ def _error_of(trouble: Trouble) -> type[RayClusterError | RayClusterLostError]:
 
 def _failed(name: str, cluster: JsonObject, troubles: Sequence[Trouble]) -> RayClusterError | RayClusterLostError:
     """KubeRay gave it up; the next try replaces it unless a trouble that stays says why."""
-    for one in sorted(troubles, key=lambda trouble: trouble.transient):
+    causes = [one for one in troubles if one.name != OWN_STATE]
+    for one in sorted(causes, key=lambda trouble: trouble.transient):
         return _error_of(one)(f"RayCluster {name} has failed: {one.line}")
     reason = (cluster.get("status") or {}).get("reason") or "KubeRay gives no reason"
     return RayClusterLostError(f"RayCluster {name} has failed: {reason}: trying again makes it anew")

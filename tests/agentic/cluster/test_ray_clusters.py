@@ -5,7 +5,7 @@ KubeRay is played by hand here, in the words of its release 1.5.0; `tests/cluste
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from agentic.cluster.troubles import Trouble
 
 NAME = "raycluster-verl"
 SETTINGS = ClusterSettings(namespace="default")
-BRIEF = Patience(lasting_seconds=0.2, passing_seconds=0.6, start_seconds=30.0)
+BRIEF = Patience(lasting_seconds=0.2, passing_seconds=0.6, start_seconds=30.0, look_seconds=0.1)
 HEAD = f"{NAME}-head-abcde"
 
 
@@ -181,7 +181,7 @@ async def test_what_the_operator_cannot_make_is_named_by_its_events_but_not_by_o
     said = (
         'Failed to create head Pod default/x, pods "x" is forbidden: exceeded quota: q, requested: cpu=50, used: cpu=0'
     )
-    task = kuberay.ensure(patience=Patience(lasting_seconds=0.2, passing_seconds=0.2, start_seconds=2.5))
+    task = kuberay.ensure(patience=replace(BRIEF, start_seconds=1.5))
     cluster = await kuberay.cluster()
     await kuberay.say_event("RayCluster", NAME, "an-earlier-one", "FailedToCreateHeadPod", said)
     with pytest.raises(RayClusterLostError, match="no trouble has a name"):
@@ -214,7 +214,7 @@ async def test_one_that_a_person_suspended_is_an_error_and_one_in_a_queue_waits(
         await task
     await remove(kuberay.api, NAME, "r")
     queued = SETTINGS.model_copy(update={"queue": "gpus"})
-    task = kuberay.ensure(queued, patience=Patience(0.1, 0.1, 0.1))
+    task = kuberay.ensure(queued, patience=Patience(0.1, 0.1, 0.1, 0.1))
     assert (await kuberay.cluster())["metadata"]["labels"][QUEUE_LABEL] == "gpus"
     await kuberay.set_status(state="suspended")
     async with asyncio.timeout(20):
