@@ -204,11 +204,12 @@ class JobBuilder:
     async def _last_words(self, job: str, ended: str) -> str:
         if ended.startswith("DeadlineExceeded"):
             return f"error: it took longer than its {self._jobs.objects[job]['spec']['activeDeadlineSeconds']} s"
+        if job not in self._jobs.objects:
+            return _gone(ended)
         try:
             return await self._pods.wait_until(lambda _: _words_of(self._pod(job)), timeout_seconds=SETTLE_SECONDS)
         except WaitTimeoutError:
-            # Words that `judge_build` takes for what may pass: whatever took the pod away was not the build.
-            return f"error: the build's pod is gone, code = Unavailable ({ended})"
+            return _gone(ended)
 
 
 def _is_check(job: JsonObject) -> bool:
@@ -233,6 +234,11 @@ def how_ended(job: JsonObject) -> str | None:
 
 def _ended_or_gone(job: JsonObject | None) -> str | None:
     return "its Job was deleted" if job is None else how_ended(job)
+
+
+def _gone(ended: str) -> str:
+    """Words that `judge_build` takes for what may pass: whatever took the pod away was not the build."""
+    return f"error: the build's pod is gone, code = Unavailable ({ended})"
 
 
 def _words_of(pod: JsonObject | None) -> str | None:

@@ -228,21 +228,22 @@ class Supply:
 
     async def _attempts(self, order: BuildOrder) -> str | None:
         """None when it was built, else why it was not."""
-        pause = self._settings.retry_seconds
-        for attempt in range(1, self._settings.attempts + 1):
+        pause, attempt = self._settings.retry_seconds, 1
+        while True:
             async with self._gate:
                 failure = await self._builder.build(order)
             if failure is None:
                 return None
             if not failure.may_pass:
                 return failure.reason
-            if attempt < self._settings.attempts:
-                self._on_progress(self._done, self._total, f"{order.task}: again in {pause:.0f} s: {failure.reason}")
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            if attempt == self._settings.attempts:
+                break
+            self._on_progress(self._done, self._total, f"{order.task}: again in {pause:.0f} s: {failure.reason}")
+            await asyncio.sleep(pause)
+            pause, attempt = min(pause * 2, LONGEST_PAUSE_SECONDS), attempt + 1
         if failure.is_limited:
             raise RateLimitedError(f"{order.task}: {failure.reason}")
-        return f"{failure.reason} (at each of {self._settings.attempts} attempts)"
+        return f"{failure.reason} (at each of {attempt} attempts)"
 
 
 def _pinned(name: Reference, digest: str) -> str:

@@ -32,8 +32,8 @@ Ending = tuple[str, JsonObject | None]
 DONE: Ending = ("Complete", {"phase": "Succeeded"})
 
 
-def failed(message: str, **status: Any) -> Ending:
-    terminated = {"exitCode": 1, "reason": "Error", "message": message}
+def failed(words: str, **status: Any) -> Ending:
+    terminated = {"exitCode": 1, "reason": "Error", "message": words}
     state = {"containerStatuses": [{"name": "build", "state": {"terminated": terminated}}]}
     return "Failed", {"phase": "Failed", **state, **status}
 
@@ -177,7 +177,9 @@ async def test_jobs_that_a_killed_caller_left_count_among_those_that_run_at_once
     async with rig(lambda job: None, parallelism=2) as (builder, client):
         killed = [asyncio.create_task(builder.build(order(number))) for number in range(2)]
         async with Watcher(client, JOBS) as jobs:
-            left = await jobs.wait_until(lambda found: len(found) == 2 and list(found.values()), timeout_seconds=10)
+            left = await jobs.wait_until(
+                lambda found: list(found.values()) if len(found) == 2 else None, timeout_seconds=10
+            )
             for task in killed:
                 task.cancel()
             third = asyncio.create_task(builder.build(order(3)))

@@ -62,7 +62,9 @@ def test_a_name_is_read_as_engines_read_it(name: str, host: str, repository: str
     assert Reference.parse(str(found)) == found
 
 
-@pytest.mark.parametrize("name", ["", "UPPER/case", "r.example/a:", "r.example/a:bad tag", "a@sha256:12", "r.example/"])
+@pytest.mark.parametrize(
+    "name", ["", "r.example/UPPER/case", "r.example/a:", "r.example/a:bad tag", "a@sha256:12", "r.example/"]
+)
 def test_what_no_engine_takes_is_refused(name: str) -> None:
     with pytest.raises(ImageNameError, match="is no image name"):
         Reference.parse(name)
