@@ -41,7 +41,7 @@ class ClaimSettings(Settings):
     size: str
     """Capacity that is asked for when the claim has to be made, such as `50Gi`."""
 
-    kind: Literal["shared", "block"] = "shared"
+    storage: Literal["shared", "block"] = "shared"
     """`shared`: object or file storage that any number of nodes mount at once (ReadWriteMany), in any zone; `block`: a
     disk of one node at a time (ReadWriteOnce), in that node's zone."""
 
@@ -53,7 +53,7 @@ class ClaimSettings(Settings):
 
     @property
     def access_mode(self) -> str:
-        return "ReadWriteMany" if self.kind == "shared" else "ReadWriteOnce"
+        return "ReadWriteMany" if self.storage == "shared" else "ReadWriteOnce"
 
 
 class StepResources(Settings):

@@ -69,16 +69,16 @@ def storage_problems(settings: ClusterSettings, facts: StorageFacts | None = Non
         claim = _Claim(section, asked, known.claims.get(asked.claim))
         found += _of_claim(claim)
         found += _of_class(claim, known)
-        if asked.kind == "block":
+        if asked.storage == "block":
             found += _of_nodes(claim, settings, known)
     return found
 
 
 def _of_settings(settings: ClusterSettings) -> Iterator[str]:
-    blocks = [f"cluster.{section}" for section, claim in claims_of(settings).items() if claim.kind == "block"]
+    blocks = [f"cluster.{section}" for section, claim in claims_of(settings).items() if claim.storage == "block"]
     if not blocks:
         return
-    names = " and ".join(f"{name}.kind" for name in blocks)
+    names = " and ".join(f"{name}.storage" for name in blocks)
     if settings.workers.replicas:
         yield (
             f"{names} is block, a disk that one node mounts at a time, but cluster.workers.replicas is "
@@ -96,10 +96,10 @@ def _of_claim(claim: _Claim) -> Iterator[str]:
     if claim.found is None:
         return
     modes = claim.found["spec"].get("accessModes") or []
-    if claim.asked.kind == "shared" and "ReadWriteMany" not in modes:
+    if claim.asked.storage == "shared" and "ReadWriteMany" not in modes:
         yield (
             f"claim {claim.asked.claim} exists with {', '.join(modes)}, which several nodes cannot mount, but "
-            f"{claim.setting}.kind is shared: set it to block, or name another claim"
+            f"{claim.setting}.storage is shared: set it to block, or name another claim"
         )
     if (claim.found.get("status") or {}).get("phase") == "Lost":
         yield f"claim {claim.asked.claim} has lost its volume, and its data with it: delete it, or name another claim"
@@ -115,11 +115,11 @@ def _of_class(claim: _Claim, facts: StorageFacts) -> Iterator[str]:
         yield f"the cluster has no default StorageClass: set {claim.setting}.storage_class (there are: {names})"
     elif chosen is None:
         yield f"{claim.setting}.storage_class is {claim.class_name} but there is none of that name (there are: {names})"
-    elif claim.asked.kind == "shared" and chosen.get("provisioner") in DISKS:
+    elif claim.asked.storage == "shared" and chosen.get("provisioner") in DISKS:
         yield (
-            f"{claim.setting}.kind is shared but StorageClass {name_of(chosen)} makes disks ({chosen['provisioner']}), "
-            f"which one node mounts at a time: set {claim.setting}.storage_class to one of file storage (NAS, NFS, "
-            f"CephFS), or {claim.setting}.kind=block"
+            f"{claim.setting}.storage is shared but StorageClass {name_of(chosen)} makes disks "
+            f"({chosen['provisioner']}), which one node mounts at a time: set {claim.setting}.storage_class to one of "
+            f"file storage (NAS, NFS, CephFS), or {claim.setting}.storage=block"
         )
 
 
