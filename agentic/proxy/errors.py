@@ -175,9 +175,11 @@ class EngineError(ProxyError):
 class EngineRefused(EngineError):
     """The engine understood the request and will not do it however often it is asked."""
 
-    def __init__(self, message: str, is_context_overflow: bool = False) -> None:
+    def __init__(self, message: str, is_context_overflow: bool = False, is_the_sessions: bool = False) -> None:
+        """`is_the_sessions`: the session's own sampling is refused, whatever its client asks for."""
         super().__init__(message)
         self.is_context_overflow = is_context_overflow
+        self.is_the_sessions = is_the_sessions
 
 
 class RendererError(ProxyError):

@@ -73,7 +73,8 @@ class Committed(Record):
     """Key of the conversation with this reply; None if there is no whole reply."""
     verbatim: str | None
     cut: str | None = None
-    """Why an unanswered generation ended: abandoned, sealed, timeout or engine."""
+    """Why an unanswered generation ended: abandoned, sealed, timeout, engine (it failed) or refused (the engine will
+    not do what the client asked)."""
     messages: tuple[Message, ...] | None = None
     """What a later request may continue by the reply's id: the request's new messages and the reply; None: nothing."""
     continues: int | None = None

@@ -288,6 +288,7 @@ class Gateway:
         metrics.calls_answered += cut is None
         metrics.calls_cut += cut is not None
         metrics.calls_abandoned += cut is not None and cut.word == "abandoned"
+        metrics.calls_refused += cut is not None and cut.word == "refused"
 
 
 async def _run_by_size[**Arguments, Result](

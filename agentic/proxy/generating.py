@@ -211,7 +211,7 @@ class Generating:
                 wanted = f"no reply within {self._timeout_seconds:g} s: raise request_timeout_seconds"
                 return Cut("timeout", GenerationFailed(wanted))
             case EngineRefused():
-                return Cut("engine", _refusal(error))
+                return Cut("engine" if error.is_the_sessions else "refused", _refusal(error))
             case EngineError():
                 return self._engine_failed(f"the engine failed: {error}")
         logger.error("engine broke on %s", self._request_id, exc_info=error)

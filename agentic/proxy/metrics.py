@@ -42,6 +42,8 @@ class ProxyMetrics(BaseModel):
     """Generations of which no whole reply came"""
     calls_abandoned: int = 0
     """Generations aborted since their client went away"""
+    calls_refused: int = 0
+    """Generations that the engine refused for what their client asked"""
     calls_interrupted: int = 0
     """Times that a generation was stopped for new weights and resumed"""
     requests_joined: int = 0

@@ -145,7 +145,8 @@ class SealedSession(BaseModel):
     ending: Ending = "sealed"
     """expired: nobody sealed it in time, so the proxy did."""
     cut: dict[str, int] = {}
-    """Generations of which no whole reply came, by why: abandoned by their client, sealed, timeout, engine, restart."""
+    """Generations of which no whole reply came, by why: abandoned by their client, sealed, timeout, engine (it failed),
+    refused (by the engine, for what the client asked), restart, and what the proxy could not do (proxy, journal)."""
     trajectories: list[Trajectory]
 
 

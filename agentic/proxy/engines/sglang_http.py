@@ -111,7 +111,8 @@ def _body(prompt_ids: Sequence[int], sampling: CallSampling, name: str) -> dict[
     if sampling.temperature > 0 and (sampling.top_p < 1 or sampling.top_k > 0):
         raise EngineRefused(
             f"SGLang gives no logprobs of what top_p {sampling.top_p:g} and top_k {sampling.top_k} leave: "
-            "sample with top_p 1 and top_k -1, or use vLLM"
+            "sample with top_p 1 and top_k -1, or use vLLM",
+            is_the_sessions=True,
         )
     params: dict[str, Any] = {
         "max_new_tokens": sampling.max_tokens,

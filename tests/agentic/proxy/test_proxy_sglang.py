@@ -13,7 +13,7 @@ from fake_sglang import FakeSglang
 from fake_vllm import FakeVllm
 from proxy_rig import a_spec, until, user
 
-from agentic.proxy import ProxyServer, ProxySettings, make_renderer
+from agentic.proxy import ProxyServer, ProxySettings, Sampling, make_renderer
 from agentic.proxy.engines.base import Chunk
 from agentic.proxy.engines.kinds import find_kind, make_http_engine
 from agentic.proxy.engines.sglang_http import SglangHttpEngine
@@ -141,6 +141,18 @@ async def test_sampling_whose_logprobs_sglang_does_not_give_is_refused() -> None
         greedy = SAMPLING.model_copy(update={"top_p": 0.9, "temperature": 0})
         assert ids_of(await collect(engine, sampling=greedy)) == [END]
     assert len(fake.bodies) == 1
+
+
+async def test_a_session_whose_sampling_no_client_chose_is_not_the_client_s_fault(tiny_folder: Path) -> None:
+    async with sglang([END]) as (engine, _), aiohttp.ClientSession() as http:
+        server = ProxyServer(ProxySettings(), engine, make_renderer(tiny_folder))
+        await server.start()
+        handle = await server.open(a_spec(sampling=Sampling(temperature=1.0, top_p=0.9, max_tokens=8)))
+        headers, body = {"Authorization": f"Bearer {handle.api_key}"}, {"messages": [user("hi")]}
+        async with http.post(f"{handle.base_url}/chat/completions", json=body, headers=headers) as response:
+            assert response.status == 400
+        assert (await server.seal("rollout-1")).cut == {"engine": 1}
+        await server.stop()
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,29 @@ async def test_a_prompt_that_the_engine_finds_too_long_is_an_overflow_by_every_a
         sealed = await server.seal("rollout-1")
         await server.stop()
     assert (response.status, sealed.overflowed, sealed.complete) == (400, True, True)
+    assert sealed.cut == {"refused": 1}
     assert ("context_length_exceeded" in told) or (api == "messages" and "prompt is too long" in told), told
+
+
+@pytest.mark.parametrize(
+    ("status", "answered", "word"), [(400, 400, "refused"), (422, 400, "refused"), (500, 502, "engine")]
+)
+async def test_what_the_engine_refuses_is_told_apart_from_what_it_fails_at(
+    tiny_folder: Path, status: int, answered: int, word: str
+) -> None:
+    engine = FakeVllm([])
+    engine.status, engine.message = status, "no such grammar"
+    async with engine.serving() as vllm, aiohttp.ClientSession() as http:
+        server = ProxyServer(ProxySettings(), VllmHttpEngine(vllm.url), make_renderer(tiny_folder))
+        await server.start()
+        handle = await server.open(a_spec())
+        headers, body = {"Authorization": f"Bearer {handle.api_key}"}, {"messages": [user("hi")]}
+        async with http.post(f"{handle.base_url}/chat/completions", json=body, headers=headers) as response:
+            assert response.status == answered
+        sealed, metrics = await server.seal("rollout-1"), await server.metrics()
+        await server.stop()
+    assert (sealed.cut, sealed.complete) == ({word: 1}, True)
+    assert (metrics.calls_cut, metrics.calls_refused) == (1, word == "refused")
 
 
 class Command:
