@@ -78,7 +78,7 @@ class Site:
     workspace: Path
     base_image: str
     most_at_once: int = 0
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def sandbox(self) -> PodSandbox:
@@ -91,7 +91,7 @@ class Site:
         (folder / "environment/Dockerfile").write_text(dockerfile)
         return folder
 
-    def start(self, **images: Any) -> "subprocess.Popen[str]":
+    def start(self, **images: Any) -> "subprocess.Popen[bytes]":
         inputs = {
             "run_id": RUN,
             "data_dir": "datasets/d",
@@ -111,11 +111,15 @@ class Site:
         path.write_text(json.dumps(inputs))
         named = {"AGENTIC_WORKSPACE": str(self.workspace), "AGENTIC_TARGET": "argo", "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "steps.build_images", "--inputs", str(path)]
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | named, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        with self.log.open("w") as log:
+            process = subprocess.Popen(command, cwd=ROOT, env=os.environ | named, stdout=log, stderr=log)
         self.processes.append(process)
         return process
+
+    @property
+    def log(self) -> Path:
+        """What the step printed that was started last."""
+        return self.workspace / "printed.log"
 
     def jobs(self) -> list[dict[str, Any]]:
         """Those that build; how many run at once is noted."""
@@ -209,7 +213,7 @@ def test_a_task_set_gets_its_images_whatever_is_broken_flaky_or_killed(site: Sit
 
     second = site.start()
     site.watch(lambda: second.poll() is not None, 300)
-    printed = second.stdout.read() if second.stdout else ""
+    printed = site.log.read_text()
     assert second.returncode == 0, printed
 
     results = site.results()
@@ -244,7 +248,7 @@ def test_buildkit_that_pods_cannot_reach_is_told_before_anything_is_built(site: 
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         process = site.start(buildkit_address=address, buildkit_start_seconds=1)
         process.wait(timeout=240)
-    printed = process.stdout.read() if process.stdout else ""
+    printed = site.log.read_text()
     assert process.returncode == 75, printed
     assert f"BuildKit at {address} does not answer pods of {site.namespace}" in printed
     assert site.jobs() == []
