@@ -149,6 +149,15 @@ class CallReader:
         self._rest += text
         while self._step():
             pass
+        return self._given()
+
+    def named(self, name: str) -> list[CallPiece]:
+        """What was kept for want of a name, which is said elsewhere if the object has none."""
+        if self.name is None and name:
+            self.name = name
+        return self._given()
+
+    def _given(self) -> list[CallPiece]:
         if self.name is None or not self.has_arguments or not self._held:
             return []
         given: list[CallPiece] = ["".join(self._held)]

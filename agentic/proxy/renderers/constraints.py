@@ -5,36 +5,66 @@ its own, and `style` says to the engine's grammar that they are written as tags.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..conversation import Json
-from .forms import ARGUMENT_TAGS, INVOKE, XML, AnyCallForm, CallForm, MarkedForm, TaggedForm
+from .forms import (
+    ARGUMENT_TAGS,
+    DSML,
+    GEMMA,
+    INVOKE,
+    XML,
+    AnyCallForm,
+    CallForm,
+    MarkedForm,
+    MessageForm,
+    QuotedForm,
+    TaggedForm,
+)
 
-STYLES = {XML: "qwen_xml", ARGUMENT_TAGS: "glm_xml", INVOKE: "minimax_xml"}
-"""What grammars call the forms of tags."""
+STYLES: Mapping[AnyCallForm, str] = {
+    XML: "qwen_xml",
+    ARGUMENT_TAGS: "glm_xml",
+    INVOKE: "minimax_xml",
+    DSML: "deepseek_xml",
+    GEMMA: "gemma",
+}
+"""What grammars call the forms of arguments that are no JSON."""
+SHARED_BLOCKS = (INVOKE, DSML)
+"""Forms of tags in which several calls share a block."""
 
 
-def call_constraint(form: AnyCallForm, tools: Sequence[Json], parallel: bool) -> Json | None:
+def call_constraint(form: AnyCallForm | MessageForm, tools: Sequence[Json], parallel: bool) -> Json | None:
     """What holds a reply to calls of these tools, None if nothing can; see CallSampling.constraint."""
     functions = [tool["function"] for tool in tools]
-    if not functions:
+    if not functions or (isinstance(form, TaggedForm) and form not in STYLES):
         return None
     if isinstance(form, CallForm) and form.closing is None:
         return None if parallel else _llama_constraint(functions)
     calls: Json = {
         "type": "tags_with_separator",
         "tags": [_call_tag(form, function) for function in functions],
-        "separator": "\n",
+        "separator": _separator(form),
         "at_least_one": True,
         "stop_after_first": not parallel,
     }
-    if isinstance(form, MarkedForm) or form is INVOKE:
-        gap = "\n" if form is INVOKE else ""
+    if isinstance(form, MarkedForm) or (isinstance(form, TaggedForm) and form in SHARED_BLOCKS):
+        gap = "" if isinstance(form, MarkedForm) else "\n"
         calls = {"type": "tag", "begin": form.opening + gap, "content": calls, "end": f"{gap}{form.closing}"}
     return {"structural_tag": json.dumps({"type": "structural_tag", "format": calls})}
 
 
-def _call_tag(form: AnyCallForm, function: Json) -> Json:
+def _separator(form: AnyCallForm | MessageForm) -> str:
+    """What comes between two calls."""
+    match form:
+        case MessageForm():
+            return form.start
+        case QuotedForm():
+            return ""
+    return "\n"
+
+
+def _call_tag(form: AnyCallForm | MessageForm, function: Json) -> Json:
     content: Json = {"type": "json_schema", "json_schema": _parameters(function)}
     name = function["name"]
     match form:
@@ -47,6 +77,12 @@ def _call_tag(form: AnyCallForm, function: Json) -> Json:
             shown = f"functions.{name}:0" if form.has_ids else f"function{form.name_open}{name}"
             begin, end = f"{form.call_open}{shown}{form.name_end}", form.arguments_end
             end += "" if end == form.call_end else form.call_end
+        case QuotedForm():
+            begin, end = f"{form.opening}{form.name_open}{name}", form.closing
+            content["style"] = STYLES[form]
+        case MessageForm():
+            opening = f'{{"name":{json.dumps(name, ensure_ascii=False)},"{form.argument_key}":'
+            begin, end = f"{name}{form.calls[0]}{opening}", f"}}{form.end}"
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
@@ -54,7 +90,7 @@ def _tagged_ends(form: TaggedForm, name: str) -> tuple[str, str]:
     if form.name_open is None:
         return f"{form.opening}{name}", form.closing
     begin, end = f"{form.name_open}{name}{form.name_end}\n", form.call_end or ""
-    return (begin, end) if form is INVOKE else (f"{form.opening}\n{begin}", f"\n{end}\n{form.closing}")
+    return (begin, end) if form in SHARED_BLOCKS else (f"{form.opening}\n{begin}", f"\n{end}\n{form.closing}")
 
 
 def _llama_constraint(functions: Sequence[Json]) -> Json:

@@ -43,12 +43,20 @@ class TaggedForm:
     value_end: str
     has_line_breaks: bool
     """Whether one line break at each end of a value belongs to the form."""
+    kind_open: str | None = None
+    """What parts a parameter's name from `true` or `false`, which says whether its value is a string; None: its schema
+    does."""
+    is_bare: bool = False
+    """Whether calls count without a block too."""
+    token: str | None = None
+    """The special token that markers are written with, where they are none themselves."""
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Texts that are read."""
-        texts = (self.opening, self.closing, self.name_open, self.call_end, self.key_open, self.key_end)
-        return tuple(text for text in (*texts, self.value_open, self.value_end) if text and text != ">")
+        texts = (self.opening, self.closing, self.name_open, self.name_end, self.call_end, self.key_open, self.key_end)
+        shown = (*texts, self.value_open, self.value_end, self.token)
+        return tuple(text for text in shown if text and text not in (">", '">'))
 
 
 XML = TaggedForm(
@@ -69,6 +77,70 @@ INVOKE = TaggedForm(
     has_line_breaks=False,
 )
 """MiniMax M2."""
+
+
+HUNYUAN = TaggedForm(
+    *("<tool_calls:opensource>", "</tool_calls:opensource>", "<tool_call:opensource>", "<tool_sep:opensource>"),
+    *("</tool_call:opensource>", "<arg_key:opensource>", "</arg_key:opensource>"),
+    *("<arg_value:opensource>", "</arg_value:opensource>"),
+    has_line_breaks=False,
+    is_bare=True,
+)
+"""Hy3."""
+_DSML = "\uff5cDSML\uff5c"
+DSML = TaggedForm(
+    *(f"<{_DSML}tool_calls>", f"</{_DSML}tool_calls>", f'<{_DSML}invoke name="', '">', f"</{_DSML}invoke>"),
+    *(f'<{_DSML}parameter name="', '">', None, f"</{_DSML}parameter>"),
+    has_line_breaks=False,
+    kind_open='" string="',
+    is_bare=True,
+    token=_DSML,
+)
+"""DeepSeek V4."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedForm:
+    """How calls are written as a name and an object that is no JSON: bare keys, strings between quotation tokens."""
+
+    opening: str
+    closing: str
+    name_open: str
+    quote: str
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Texts that are read."""
+        return (self.opening, self.closing, self.quote)
+
+
+GEMMA = QuotedForm("<|tool_call>", "<tool_call|>", "call:", '<|"|>')
+"""Gemma 4."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageForm:
+    """How replies are written as messages, each of which begins with a marker that says what it is."""
+
+    start: str
+    end: str
+    thinking: str
+    text: str
+    calls: tuple[str, ...]
+    """What comes between a tool's name and the JSON object of its call."""
+    argument_key: str
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Texts that are read."""
+        return (self.start, self.end, self.thinking, self.text, *self.calls)
+
+
+INKLING = MessageForm(
+    *("<|message_model|>", "<|end_message|>", "<|content_thinking|>", "<|content_text|>"),
+    ("<|content_invoke_tool_json|>", "<|content_invoke_tool_text|>"),
+    "args",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +205,27 @@ HERMES = CallForm("<tool_call>", "</tool_call>", ("arguments",))
 LLAMA = CallForm("<|python_tag|>", None, ("parameters", "arguments"))
 
 
-type AnyCallForm = CallForm | TaggedForm | MarkedForm
+type AnyCallForm = CallForm | TaggedForm | MarkedForm | QuotedForm
+
+
+def openings_of(calls: AnyCallForm) -> tuple[str, ...]:
+    """What may begin a block of calls, or a call without one."""
+    if isinstance(calls, TaggedForm) and calls.is_bare and calls.name_open is not None:
+        return (calls.opening, calls.name_open)
+    return (calls.opening,)
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingMarks:
+    """What thinking stands between."""
+
+    opening: str = THINK_START
+    closing: str = THINK_END
+    label: str = ""
+    """What may follow the opening and belongs to it."""
+
+
+THINK = ThinkingMarks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +235,12 @@ class ReplyForm:
     thinking: Literal["never", "may", "opened"]
     """"may": a reply that begins with `<think>`; "opened": the prompt has written `<think>` already."""
     calls: AnyCallForm = HERMES
+    marks: ThinkingMarks = THINK
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Texts that are read, so shown even where the tokenizer counts them as special."""
-        return (THINK_START, THINK_END, *self.calls.markers)
+        return (self.marks.opening, self.marks.closing, *self.calls.markers)
 
 
 def form_of(template: str, generation_prompt: str) -> ReplyForm:
@@ -166,6 +259,6 @@ def _call_form_of(template: str) -> AnyCallForm:
     return LLAMA if is_llama else HERMES
 
 
-def opens_thinking(prompt: str) -> bool:
+def opens_thinking(prompt: str, marks: ThinkingMarks = THINK) -> bool:
     """Whether a prompt ends within thinking, so that the reply begins there."""
-    return prompt.rfind(THINK_START) > prompt.rfind(THINK_END)
+    return prompt.rfind(marks.opening) > prompt.rfind(marks.closing)

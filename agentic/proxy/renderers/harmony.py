@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 from ..conversation import CallArguments, CallStart, ReasoningDelta, ReplyDelta, TextDelta
 from .markers import split_at
+from .message_steps import MessageReader
 from .reply import merged
 
 START, MESSAGE, CHANNEL = "<|start|>", "<|message|>", "<|channel|>"
@@ -30,23 +31,17 @@ class Part(Enum):
     BETWEEN = auto()
 
 
-class HarmonyReader:
+class HarmonyReader(MessageReader):
     """Reads one reply piece by piece."""
 
     def __init__(self, has_tools: bool) -> None:
+        super().__init__()
         self._has_tools = has_tools
-        self._rest = ""
         self._read: list[str] = []
         """Of a header, or before arguments: what was looked at, and is not looked at again with each piece."""
         self._name = ""
-        self._count = 0
         self._has_messages = False
         self._part = Part.HEADER
-        self._out: list[ReplyDelta] = []
-
-    def feed(self, text: str) -> list[ReplyDelta]:
-        """What is certain after this text too."""
-        return self._run(text, is_end=False)
 
     def finish(self) -> list[ReplyDelta]:
         """The rest; a reply without any message is text."""
@@ -55,14 +50,8 @@ class HarmonyReader:
             out.append(TextDelta(self._taken() + self._rest))
         return merged(out)
 
-    def _run(self, text: str, is_end: bool) -> list[ReplyDelta]:
-        self._rest += text
-        while STEPS[self._part](self, is_end):
-            pass
-        out, self._out = self._out, []
-        return merged(out)
-
-    # Each step takes from `_rest` what it can and says whether another part goes on with what is left.
+    def _step(self, is_end: bool) -> bool:
+        return STEPS[self._part](self, is_end)
 
     def _read_header(self, _is_end: bool) -> bool:
         before, found, self._rest = split_at(self._rest, (MESSAGE,), is_end=False)

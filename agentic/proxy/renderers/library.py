@@ -7,6 +7,7 @@ named like one (`Qwen3-4B`) counts only if the library renders a probe exactly a
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,25 @@ from ..conversation import THINK_END, Json, Message, ToolCall, as_template_dicts
 from ..errors import InvalidRequest, RendererError
 from .base import HeldTurn, ReplyParser, WholeReplyParser
 from .constraints import call_constraint
-from .forms import ARGUMENT_TAGS, DEEPSEEK, HERMES, INVOKE, KIMI, LLAMA, XML, ReplyForm, opens_thinking
+from .forms import (
+    ARGUMENT_TAGS,
+    DEEPSEEK,
+    DSML,
+    GEMMA,
+    HERMES,
+    HUNYUAN,
+    INKLING,
+    INVOKE,
+    KIMI,
+    LLAMA,
+    XML,
+    ReplyForm,
+    ThinkingMarks,
+    opens_thinking,
+)
 from .harmony import MARKERS, HarmonyReader
 from .jinja import ChatTemplate
+from .messages import MarkedMessagesReader
 from .parsers import PlainTextParser, SampledReplyParser, reply_parser, whole_reply
 from .tokens import TextTokenizer, TokenizerFiles
 
@@ -35,8 +52,13 @@ OWN_FORMS = {
     **dict.fromkeys(("kimi-k2", "kimi-k2.5"), ReplyForm("may", KIMI)),
     **dict.fromkeys(("deepseek-v3", "deepseek-r1"), ReplyForm("may", DEEPSEEK)),
     "minimax-m2": ReplyForm("may", INVOKE),
+    "deepseek-v4": ReplyForm("may", DSML),
+    "hy3": ReplyForm("may", HUNYUAN, ThinkingMarks("<think:opensource>", "</think:opensource>")),
+    "gemma4": ReplyForm("may", GEMMA, ThinkingMarks("<|channel>", "<channel|>", "thought\n")),
 }
 """Families whose replies our own reader knows."""
+MESSAGES = {"inkling": INKLING}
+"""Those whose replies are messages; gpt-oss has a reader of its own."""
 
 
 class LibraryRenderer:
@@ -92,6 +114,9 @@ class LibraryRenderer:
             return reply_parser(tokenizer, self._form, tools, self._stops)
         if self._family == "gpt-oss":
             return SampledReplyParser(tokenizer.detokenizer(MARKERS), HarmonyReader(bool(tools)), self._stops)
+        if (messages := MESSAGES.get(self._family)) is not None:
+            reader = MarkedMessagesReader(messages, bool(tools))
+            return SampledReplyParser(tokenizer.detokenizer(messages.markers), reader, self._stops)
         return WholeReplyParser(lambda ids: self._parse_by_library(ids, tools))
 
     def encode(self, text: str) -> list[int]:
@@ -108,6 +133,8 @@ class LibraryRenderer:
 
     def tool_constraint(self, tools: Sequence[Json], parallel: bool) -> Json | None:
         """What the form of calls says; None where the library alone knows it."""
+        if (messages := MESSAGES.get(self._family)) is not None:
+            return call_constraint(messages, tools, parallel)
         form = OWN_FORMS.get(self._family)
         return call_constraint(form.calls, tools, parallel) if form is not None else None
 
@@ -115,7 +142,8 @@ class LibraryRenderer:
         form = OWN_FORMS.get(self._family)
         if form is None or form.thinking == "never":
             return form
-        return ReplyForm("opened" if opens_thinking(self._tokenizer.decode(self._opening)) else "may", form.calls)
+        is_open = opens_thinking(self._tokenizer.decode(self._opening), form.marks)
+        return replace(form, thinking="opened" if is_open else "may")
 
     def _parse_by_library(self, completion_ids: Sequence[int], tools: Sequence[Json] | None) -> Message:
         """If any call is malformed, all of the text stays text."""

@@ -4,8 +4,8 @@ Nothing is given out that later text could take back: the beginning of a marker 
 so are white space that may end the thinking and a tool call until it is known to be one (see `calls`). Work for each
 piece is linear in the piece. Decisions, each with its reason in docs/proxy-parsers.md:
 
-- Thinking is what `<think>` opens at the very beginning, or what the prompt has opened. White space around it, and line
-  breaks between it and the text, belong to the form.
+- Thinking is what `<think>` (or what the form has for it) opens at the very beginning, or what the prompt has opened.
+  White space around it, and line breaks between it and the text, belong to the form.
 - A call inside thinking is a draft if the thinking is closed later, and real if it never is.
 - Text is shown up to the first call; after that, only what was written as a call and is none.
 - Calls are looked for only when there are tools.
@@ -14,11 +14,12 @@ piece is linear in the piece. Decisions, each with its reason in docs/proxy-pars
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 
-from ..conversation import THINK_END, CallArguments, CallStart, Json, ReasoningDelta, ReplyDelta, TextDelta
+from ..conversation import CallArguments, CallStart, Json, ReasoningDelta, ReplyDelta, TextDelta
 from .calls import BlockReader, Called, CallPiece, CallReader
-from .forms import THINK_START, AnyCallForm, CallForm, MarkedForm, ReplyForm, TaggedForm
+from .forms import AnyCallForm, CallForm, MarkedForm, QuotedForm, ReplyForm, TaggedForm, openings_of
 from .marked_calls import MarkedReader
 from .markers import split_at
+from .quoted_calls import QuotedReader
 from .tagged_calls import TaggedReader
 
 
@@ -26,6 +27,7 @@ class Part(Enum):
     """Where in the reply the next character belongs."""
 
     BEGINNING = auto()
+    LABEL = auto()
     THINKING = auto()
     DRAFT = auto()
     AFTER_THINKING = auto()
@@ -40,7 +42,9 @@ class ReplyReader:
 
     def __init__(self, form: ReplyForm, tools: Sequence[Json] | None) -> None:
         self._form = form
+        self._marks = form.marks
         self._calls = form.calls
+        self._openings = openings_of(form.calls)
         self._tools = tools or ()
         self._has_tools = bool(tools)
         self._rest = ""
@@ -77,11 +81,11 @@ class ReplyReader:
         text = self._rest.lstrip()
         self._lead.append(self._rest[: len(self._rest) - len(text)])
         self._rest = text
-        if self._form.thinking != "never" and self._may_become(text, THINK_START, is_end):
+        if self._form.thinking != "never" and self._may_become(text, self._marks.opening, is_end):
             return False
-        if self._form.thinking != "never" and text.startswith(THINK_START):
-            self._rest = text.removeprefix(THINK_START)
-            return self._go(Part.THINKING)
+        if self._form.thinking != "never" and text.startswith(self._marks.opening):
+            self._rest = text.removeprefix(self._marks.opening)
+            return self._go(Part.LABEL if self._marks.label else Part.THINKING)
         may_be_call = self._has_tools and self._calls.closing is None and self._form.thinking != "opened"
         if may_be_call and self._may_become(text, self._calls.opening, is_end):
             return False
@@ -93,20 +97,26 @@ class ReplyReader:
         self._has_tools = self._has_tools and not may_be_call
         return self._go(Part.TEXT)
 
+    def _skip_label(self, is_end: bool) -> bool:
+        if self._may_become(self._rest, self._marks.label, is_end):
+            return False
+        self._rest = self._rest.removeprefix(self._marks.label)
+        return self._go(Part.THINKING)
+
     def _think(self, is_end: bool) -> bool:
-        markers = (THINK_END, THINK_START, *self._call_markers())
-        before, marker = self._split(markers, is_end)
+        opening, closing = self._marks.opening, self._marks.closing
+        before, marker = self._split((closing, opening, *self._call_markers()), is_end)
         self._add_thinking(before)
-        if marker is None or marker == THINK_START:
+        if marker is None or marker == opening:
             return marker is not None
-        if marker == THINK_END:
+        if marker == closing:
             self._space.clear()
             return self._go(Part.AFTER_THINKING)
         self._held = [marker]
         return self._go(Part.DRAFT)
 
     def _draft(self, is_end: bool) -> bool:
-        before, marker = self._split((THINK_END,), is_end)
+        before, marker = self._split((self._marks.closing,), is_end)
         self._held.append(before)
         if marker is None and not is_end:
             return False
@@ -116,7 +126,7 @@ class ReplyReader:
             self._rest = draft
             self._space.clear()
             return self._go(Part.TEXT)
-        self._add_thinking(draft.replace(THINK_START, ""))
+        self._add_thinking(draft.replace(self._marks.opening, ""))
         self._space.clear()
         return self._go(Part.AFTER_THINKING)
 
@@ -146,6 +156,8 @@ class ReplyReader:
         self._reader = _block_reader(self._calls, self._tools)
         self._is_started = False
         self._held = [marker] if marker else []
+        if marker and marker != self._calls.opening:  # a call without its block
+            self._held, self._rest = [], marker + self._rest
         if self._calls.closing is None:
             bare = self._rest.lstrip().removeprefix(self._calls.opening)
             self._held = [self._rest[: len(self._rest) - len(bare)]]
@@ -196,7 +208,7 @@ class ReplyReader:
         return True
 
     def _call_markers(self) -> tuple[str, ...]:
-        return (self._calls.opening,) if self._has_tools and self._calls.closing else ()
+        return self._openings if self._has_tools and self._calls.closing else ()
 
     def _may_become(self, text: str, marker: str, is_end: bool) -> bool:
         return not is_end and len(text) < len(marker) and marker.startswith(text)
@@ -224,6 +236,7 @@ class ReplyReader:
 
 STEPS: Mapping[Part, Callable[[ReplyReader, bool], bool]] = {
     Part.BEGINNING: ReplyReader._begin,
+    Part.LABEL: ReplyReader._skip_label,
     Part.THINKING: ReplyReader._think,
     Part.DRAFT: ReplyReader._draft,
     Part.AFTER_THINKING: ReplyReader._skip_line_breaks,
@@ -244,6 +257,8 @@ def _block_reader(calls: AnyCallForm, tools: Sequence[Json]) -> BlockReader:
             return TaggedReader(calls, tools)
         case MarkedForm():
             return MarkedReader(calls)
+        case QuotedForm():
+            return QuotedReader(calls)
 
 
 def merged(deltas: Iterable[ReplyDelta]) -> list[ReplyDelta]:

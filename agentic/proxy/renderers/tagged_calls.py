@@ -13,11 +13,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 
-from ..conversation import Json, whole_text
+from ..conversation import Json
 from .block_steps import SteppingReader
 from .calls import LONGEST_NAME, Called, CallPiece
 from .forms import TaggedForm
+from .json_text import as_json, escaped
 from .markers import split_at
+
+KINDS = {"true": True, "false": False}
+"""Whether a value is a string, where its parameter says so."""
 
 
 class Place(Enum):
@@ -40,7 +44,8 @@ class TaggedReader(SteppingReader):
         self._form = form
         self._tools = tools
         self._place = Place.NAME if form.name_open is None else Place.BEFORE_CALL
-        self._name = self._key = ""
+        self._name_ends = _name_ends(form)
+        self._name = self._key = self._kind = ""
         self._begun = False
         self._keys: set[str] = set()
         self._value = _Value(is_string=False, is_shown=False, trims=False)
@@ -64,13 +69,14 @@ class TaggedReader(SteppingReader):
         return self._skip_to(self._form.name_open or "", Place.NAME)
 
     def _take_name(self) -> bool:
-        form = self._form
-        ending = form.name_end if form.name_open is not None else form.key_open
-        name = self._take(ending)
-        if name is None:
+        taken = self._take(*self._name_ends)
+        if taken is None:
             return False
-        self._name, self._begun, self._keys = name, False, set()
-        return self._go(Place.BEFORE_KEY if form.name_open is not None else Place.KEY)
+        (self._name, ending), self._begun, self._keys = taken, False, set()
+        if ending == self._form.call_end:
+            self._end_call()
+            return self._go(Place.BEFORE_CALL)
+        return self._go(Place.KEY if ending == self._form.key_open else Place.BEFORE_KEY)
 
     def _seek_key(self) -> bool:
         form = self._form
@@ -82,10 +88,12 @@ class TaggedReader(SteppingReader):
         return marker is not None and self._go(Place.KEY)
 
     def _take_key(self) -> bool:
-        key = self._take(self._form.key_end)
-        if key is None:
+        taken = self._take(self._form.key_end)
+        if taken is None:
             return False
-        self._key = key
+        self._key, self._kind = taken[0], ""
+        if self._form.kind_open is not None:
+            self._key, _, self._kind = self._key.partition(self._form.kind_open)
         if self._form.value_open is not None:
             return self._go(Place.BEFORE_VALUE)
         return self._begin_value()
@@ -94,8 +102,7 @@ class TaggedReader(SteppingReader):
         return self._skip_to(self._form.value_open or "", Place.VALUE) and self._begin_value()
 
     def _begin_value(self) -> bool:
-        schema = (_parameters(self._tools, self._name) or {}).get(self._key)
-        is_string = isinstance(schema, dict) and schema.get("type") in ("string", ["string"])
+        is_string = KINDS.get(self._kind, self._is_string_by_schema())
         is_new = self._key not in self._keys
         self._value = _Value(is_string, is_new, self._form.has_line_breaks)
         if is_new:
@@ -104,6 +111,10 @@ class TaggedReader(SteppingReader):
             self._keys.add(self._key)
             self._say(f"{json.dumps(self._key, ensure_ascii=False)}: {self._value.beginning()}")
         return self._go(Place.VALUE)
+
+    def _is_string_by_schema(self) -> bool:
+        schema = (_parameters(self._tools, self._name) or {}).get(self._key)
+        return isinstance(schema, dict) and schema.get("type") in ("string", ["string"])
 
     def _take_value(self) -> bool:
         text, marker, self._rest = split_at(self._rest, (self._form.value_end,), is_end=False)
@@ -135,9 +146,9 @@ class TaggedReader(SteppingReader):
         _, found, self._rest = split_at(self._rest, (marker,), is_end=False)
         return found is not None and self._go(place)
 
-    def _take(self, marker: str) -> str | None:
-        """A name that ends at the marker; without one to be named by, this is no call."""
-        written, found, rest = split_at(self._rest, (marker,), is_end=False)
+    def _take(self, *markers: str) -> tuple[str, str] | None:
+        """A name, and the marker at which it ends; without one to be named by, this is no call."""
+        written, found, rest = split_at(self._rest, markers, is_end=False)
         if found is None and len(written) <= LONGEST_NAME:
             return None
         self._rest, name = rest, written.strip()
@@ -145,7 +156,7 @@ class TaggedReader(SteppingReader):
             self._place = Place.BROKEN
             self._drop()
             return None
-        return name
+        return name, found
 
     def _go(self, place: Place) -> bool:
         self._place = place
@@ -186,19 +197,19 @@ class _Value:
         if not self._is_string:
             self._held.append(text)
             return ""
-        return _escaped(text) if self._is_shown else ""
+        return escaped(text) if self._is_shown else ""
 
     def ending(self) -> str:
         """The rest of a value that is whole."""
         if not self._is_shown:
             return ""
-        return '"' if self._is_string else _as_json("".join(self._held))
+        return '"' if self._is_string else as_json("".join(self._held))
 
     def unfinished(self) -> str:
         """The rest of one that is not."""
         if not self._is_shown:
             return ""
-        return _escaped(self._kept) if self._is_string else "".join(self._held).strip()
+        return escaped(self._kept) if self._is_string else "".join(self._held).strip()
 
     def _trimmed(self, text: str) -> str:
         if self._is_first:
@@ -209,21 +220,11 @@ class _Value:
         return text.removesuffix("\n")
 
 
-def _escaped(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-def _as_json(text: str) -> str:
-    """The value that is written, or else the text itself."""
-    try:
-        value = json.loads(text, parse_constant=_refuse)
-        return whole_text(json.dumps(value, ensure_ascii=False, allow_nan=False))  # 1e999 is read as infinite
-    except (ValueError, RecursionError):
-        return whole_text(json.dumps(text, ensure_ascii=False))
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no JSON")
+def _name_ends(form: TaggedForm) -> tuple[str, ...]:
+    """Where a call's name ends: at its own end, or where that is missing at what comes next."""
+    if form.name_open is None:
+        return (form.key_open,)
+    return (form.name_end, form.key_open, *([form.call_end] if form.call_end is not None else []))
 
 
 def _parameters(tools: Sequence[Json], name: str) -> Json | None:

@@ -6,16 +6,28 @@ Faked is the vocabulary: one token a byte, and the special tokens that the famil
 import json
 import sys
 from collections.abc import Iterable
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from family_rig import (
+    BY_VALUE,
+    FAMILIES,
+    MARKED,
+    TAGGED,
+    TOOLS,
+    library_of,
+    marked,
+    marks_of,
+    renderer_of,
+    shown_tokenizer,
+    streamed,
+    thought,
+    written,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from proxy_tokens import make_tokenizer
-from tokenizers import AddedToken
 
 from agentic.proxy.conversation import (
     CallArguments,
@@ -30,101 +42,17 @@ from agentic.proxy.renderers import harmony
 from agentic.proxy.renderers.forms import (
     ARGUMENT_TAGS,
     DEEPSEEK,
-    INVOKE,
+    DSML,
+    GEMMA,
+    HUNYUAN,
+    INKLING,
     KIMI,
     XML,
-    MarkedForm,
     ReplyForm,
-    TaggedForm,
     form_of,
 )
-from agentic.proxy.renderers.library import OWN_FORMS, LibraryRenderer, LibraryTokenizer
+from agentic.proxy.renderers.library import MESSAGES, OWN_FORMS, LibraryRenderer
 from agentic.proxy.renderers.parsers import SampledReplyParser, reply_parser, whole_reply
-from agentic.proxy.renderers.tokens import TextTokenizer, TokenizerFiles
-
-DEEPSEEK_NAMES = [
-    *["begin▁of▁sentence", "end▁of▁sentence", "User", "Assistant"],
-    *["tool▁outputs▁begin", "tool▁outputs▁end", "tool▁output▁begin", "tool▁output▁end"],
-]
-SPECIAL = [
-    *["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>", "<|begin_of_image|>", "/nothink"],
-    *["[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"],
-    *harmony.MARKERS,
-    "<|return|>",
-    *["<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>", "[EOS]", "[BOS]"],
-    *["<|media_begin|>", "<|media_content|>", "<|media_end|>", "<|media_pad|>"],
-    *KIMI.markers,
-    *DEEPSEEK.markers,
-    *(DEEPSEEK.name_open.replace("tool\u2581sep", name) for name in DEEPSEEK_NAMES),
-    *["〈|EOS|〉", "<assistant>", "</assistant>"],
-    *["]~!b[", "]~b]", "[e~[", "<minimax:tool_call>", "</minimax:tool_call>"],
-]
-ADDED = [
-    *["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"],
-    *["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
-]
-SCHEMAS: dict[str, Any] = {
-    "cmd": {"type": "string"},
-    "old": {"type": ["string"]},
-    "count": {"type": "integer"},
-    "paths": {"type": "array", "items": {"type": "string"}},
-    "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-}
-TOOLS = [
-    {"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": SCHEMAS}}},
-    {"type": "function", "function": {"name": "stop"}},
-]
-FAMILIES = sorted(name for name, form in OWN_FORMS.items() if isinstance(form.calls, TaggedForm))
-
-
-def written(family: str, calls: list[tuple[str, dict[str, Any]]]) -> str:
-    """Calls as the family's template writes them."""
-    form = OWN_FORMS[family].calls
-    if form is INVOKE:
-        invokes = "\n".join(f'<invoke name="{name}">\n{_params(form, own)}</invoke>' for name, own in calls)
-        return f"<minimax:tool_call>\n{invokes}\n</minimax:tool_call>"
-    if form is XML:
-        blocks = [f"<function={name}>\n{_params(form, own)}</function>\n" for name, own in calls]
-        return "\n".join(f"<tool_call>\n{block}</tool_call>" for block in blocks)
-    return "".join(f"<tool_call>{name}\n{_params(form, own)}</tool_call>" for name, own in calls)
-
-
-def _params(form: object, arguments: dict[str, Any]) -> str:
-    texts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
-    match form:
-        case _ if form is XML:
-            return "".join(f"<parameter={key}>\n{text}\n</parameter>\n" for key, text in texts.items())
-        case _ if form is INVOKE:
-            return "".join(f'<parameter name="{key}">{text}</parameter>\n' for key, text in texts.items())
-    return "".join(f"<arg_key>{key}</arg_key>\n<arg_value>{text}</arg_value>\n" for key, text in texts.items())
-
-
-@cache
-def shown_tokenizer() -> LibraryTokenizer:
-    tokenizer = make_tokenizer()
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL])
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in ADDED])
-    files = TokenizerFiles("", {"eos_token": "<|im_end|>"})
-    return LibraryTokenizer("some/model", TextTokenizer(tokenizer), files)
-
-
-@cache
-def library_of(family: str) -> Any:
-    import renderers
-
-    return renderers.create_renderer(shown_tokenizer(), renderers.config_from_name(family))
-
-
-@cache
-def renderer_of(family: str) -> LibraryRenderer:
-    return LibraryRenderer(library_of(family), shown_tokenizer(), family)
-
-
-def streamed(renderer: LibraryRenderer, ids: list[int], cuts: list[int], has_tools: bool = True) -> list[ReplyDelta]:
-    parser = renderer.stream_parser(TOOLS if has_tools else None)
-    edges = [0, *sorted(cut % (len(ids) + 1) for cut in cuts), len(ids)]
-    return [*(delta for start, end in pairwise(edges) for delta in parser.feed(ids[start:end])), *parser.finish()]
-
 
 strings = st.text(st.sampled_from('ab \n\t"\\<>/é😀{}'), max_size=12) | st.sampled_from(
     ["<param", "</parameter", "</arg_value", "12", "null"]
@@ -140,6 +68,9 @@ arguments = st.fixed_dictionaries(
     },
 )
 calls = st.lists(st.tuples(st.just("run"), arguments) | st.just(("stop", {})), min_size=1, max_size=3)
+WRITTEN = ("qwen3.5", "glm-5", "minimax-m2", "deepseek-v4", "hy3", "gemma4", "inkling")
+CMD, COUNT = f'{DSML.key_open}cmd" string="true">', f'{DSML.key_open}count" string="false">'
+INVOKED = f'{DSML.name_open}run">\n'
 PIECES = [
     *[
         "</think>",
@@ -158,7 +89,14 @@ PIECES = [
     *["<function=run>", "<function=", "</function>", "<parameter=cmd>", "<parameter=count>", "</parameter>", ">", "7"],
     *["<arg_key>", "cmd", "count", "</arg_key>", "<arg_value>", "</arg_value>", "x" * 257],
     *["<minimax:tool_call>", "</minimax:tool_call>", '<invoke name="run">', "</invoke>", '<parameter name="cmd">'],
-    *(written(family, [("run", {"cmd": "ls\n", "count": 3})]) for family in ("qwen3.5", "glm-5", "minimax-m2")),
+    *HUNYUAN.markers,
+    *DSML.markers,
+    *[f'{DSML.name_open}run">', CMD, COUNT],
+    *GEMMA.markers,
+    *["<|channel>", "<channel|>", "thought\n", "call:", "call:run{", "cmd:", "{", "}", "[", "]", ",", ":"],
+    *INKLING.markers,
+    *['{"name":"run",', '"args":{"cmd":"ls"}}', '"args":'],
+    *(written(family, [("run", {"cmd": "ls\n", "count": 3})]) for family in WRITTEN),
 ]
 
 
@@ -186,10 +124,12 @@ def test_arguments_that_were_written_come_back_whatever_the_pieces(
     family: str, asked: list[tuple[str, dict[str, Any]]], cuts: list[int]
 ) -> None:
     renderer = renderer_of(family)
-    ids = renderer.encode(f"<think>\nhm\n</think>\n\nlook{written(family, asked)}")
+    ids = renderer.encode(f"{thought(family, 'hm')}look{written(family, asked)}")
     message = join_deltas(streamed(renderer, ids, cuts))
+    space = (",", ":") if family in MESSAGES else (", ", ": ")
+    assert (message.content, message.reasoning) == ("look", "hm")
     assert [(c.name, c.arguments) for c in message.tool_calls] == [
-        (name, json.dumps(own, ensure_ascii=False)) for name, own in asked
+        (name, json.dumps(own, ensure_ascii=False, separators=space)) for name, own in asked
     ]
 
 
@@ -199,25 +139,36 @@ def test_the_library_reads_the_same_calls_but_for_white_space_around_values(
     family: str, asked: list[tuple[str, dict[str, Any]]]
 ) -> None:
     renderer = renderer_of(family)
-    ids = renderer.encode(f"<think>\nhm\n</think>\n\nlook{written(family, asked)}")
+    ids = renderer.encode(f"{thought(family, 'hm')}look{written(family, asked)}")
     opening = renderer.render([Message("user", ".")], None)
     theirs = library_of(family).parse_response(ids, tools=TOOLS, prompt_ids=opening)
     ours = renderer.parse(ids, TOOLS)
     assert [(c.name, _stripped(json.loads(c.arguments))) for c in ours.tool_calls] == [
         (c.name, _stripped(c.arguments)) for c in theirs.tool_calls
     ]
+    assert (ours.content, ours.reasoning) == (theirs.content.strip(), theirs.reasoning_content.strip())
 
 
 def _stripped(arguments: dict[str, Any]) -> dict[str, Any]:
     return {key: value.strip() if isinstance(value, str) else value for key, value in arguments.items()}
 
 
+def pieces_of(family: str) -> list[str]:
+    """How the arguments of the next test come when each token comes alone."""
+    if family in MESSAGES:
+        return list('{"cmd":"make test","count":3}')
+    if family in TAGGED:
+        return ['{"cmd": "', *"make test", '"', ', "count": ', "3", "}"]
+    return ["{", '"cmd": ', '"', *"make test", '"', ", ", '"count": ', "3}"]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_thinking_text_and_arguments_come_as_they_are_sampled(family: str) -> None:
     renderer = renderer_of(family)
-    opened = renderer.parse(renderer.encode("a</think>b"), None).reasoning == "a"
+    marks = marks_of(family)
+    opened = renderer.parse(renderer.encode(f"a{marks.closing}b"), None).reasoning == "a"
     call = written(family, [("run", {"cmd": "make test", "count": 3})])
-    ids = renderer.encode(("" if opened else "<think>\n") + f"hm\n</think>\n\nlook: {call}")
+    ids = renderer.encode(thought(family, "hm").removeprefix(marks.opening if opened else "") + f"look: {call}")
     parser = renderer.stream_parser(TOOLS)
     steps = [parser.feed([token]) for token in ids]
     deltas = [delta for step in steps for delta in step]
@@ -225,11 +176,11 @@ def test_thinking_text_and_arguments_come_as_they_are_sampled(family: str) -> No
     assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == "look: "
     assert [d.name for d in deltas if isinstance(d, CallStart)] == ["run"]
     pieces = [d.text for d in deltas if isinstance(d, CallArguments)]
-    assert pieces == ['{"cmd": "', *"make test", '"', ', "count": ', "3", "}"]
+    assert pieces == pieces_of(family)
     assert parser.finish() == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BY_VALUE)
 @pytest.mark.parametrize(
     "broken", ["nonsense", "", "nonsense{closing}", "<function=>{closing}", "{long}<function=run>"]
 )
@@ -237,7 +188,7 @@ def test_what_is_no_call_stays_text(family: str, broken: str) -> None:
     renderer = renderer_of(family)
     form = OWN_FORMS[family].calls
     broken = form.opening + broken.replace("{closing}", form.closing or "").replace("{long}", "<function=" + "x" * 300)
-    ids = renderer.encode(f"<think>\nhm\n</think>\n\nlook {broken}")
+    ids = renderer.encode(f"{thought(family, 'hm')}look {broken}")
     message = renderer.parse(ids, TOOLS)
     assert message.tool_calls == ()
     assert message.content == f"look {broken}"
@@ -263,11 +214,36 @@ def test_what_is_no_call_stays_text(family: str, broken: str) -> None:
         ("glm-5", "<tool_call>other<arg_key>cmd</arg_key><arg_value>ls\n</arg_value></tool_call>", '{"cmd": "ls\\n"}'),
         ("glm-5", "<tool_call>run<arg_key>cmd</arg_key></tool_call>", None),
         ("minimax-m2", '<minimax:tool_call><invoke name="run"><parameter name="cmd">ls', '{"cmd": "ls'),
+        ("deepseek-v4", f"{DSML.opening}\n{INVOKED}{CMD}ls", '{"cmd": "ls'),
+        ("deepseek-v4", f"{INVOKED}{CMD}ls{DSML.value_end}\n{DSML.call_end}", '{"cmd": "ls"}'),
+        ("deepseek-v4", f'{INVOKED}{DSML.key_open}cmd">1{DSML.value_end}', '{"cmd": "1"'),
+        ("deepseek-v4", f"{INVOKED}{COUNT}x{DSML.value_end}", '{"count": "x"'),
+        ("deepseek-v4", f"{INVOKED}{CMD.replace('cmd', 'count')}3{DSML.value_end}", '{"count": "3"'),
+        ("hy3", written("hy3", [("run", {"cmd": "ls"})]).partition("</arg_value")[0], '{"cmd": "ls'),
+        ("hy3", written("hy3", [("run", {"cmd": "ls"})]).replace(HUNYUAN.opening, ""), '{"cmd": "ls"}'),
+        ("hy3", written("hy3", [("run", {"cmd": "ls"})]).replace(HUNYUAN.name_end, ""), '{"cmd": "ls"}'),
+        ("hy3", written("hy3", [("run", {})]).replace(HUNYUAN.name_end, ""), "{}"),
+        ("hy3", f"{HUNYUAN.name_open}run{HUNYUAN.name_end}", None),
+        ("gemma4", '<|tool_call>call:run{cmd:<|"|>ls', '{"cmd": "ls'),
+        ("gemma4", '<|tool_call>call:run{count:3', '{"count": 3'),
+        ("gemma4", '<|tool_call>call:run{cmd:<|"|>a<|"|>,count:3<tool_call|>', '{"cmd": "a", "count": 3'),
+        ("gemma4", '<|tool_call>call:run{cmd:<|"|>a<|"|> count:3}<tool_call|>', '{"cmd": "a"count:3}'),
+        ("gemma4", '<|tool_call>call:run{cmd: ls , x:[true,NaN,{<|"|>y<|"|>:null}]}<tool_call|>',
+         '{"cmd": "ls", "x": [true, "NaN", {"y": null}]}'),
+        ("gemma4", "<|tool_call>call:run{cmd}<tool_call|>", '{"cmd"}'),
+        ("gemma4", "<|tool_call>call:run{count:}<tool_call|>", '{"count": }'),
+        ("gemma4", "<|tool_call>call:run{}}<tool_call|>", "{}"),
+        ("gemma4", "<|tool_call>call:{}<tool_call|>", None),
+        ("gemma4", "<|tool_call>run{}<tool_call|>", None),
+        ("inkling", '<|message_model|>run<|content_invoke_tool_json|>{"name":"run","args":{"cmd":"l', '{"cmd":"l'),
+        ("inkling", '<|message_model|>run<|content_invoke_tool_text|>{"args":{"cmd":"ls"}}','{"cmd":"ls"}'),
+        ("inkling", 'run<|content_invoke_tool_json|>{"name":"run"}<|end_message|>', None),
+        ("inkling", "run<|content_invoke_tool_json|>ls<|end_message|>", None),
     ],
 )  # fmt: skip
 def test_a_call_that_is_not_whole_is_as_open_as_it_was_written(family: str, text: str, arguments: str | None) -> None:
     renderer = renderer_of(family)
-    message = renderer.parse(renderer.encode(f"<think>\n</think>\n\n{text}"), TOOLS)
+    message = renderer.parse(renderer.encode(thought(family, "") + text), TOOLS)
     assert [call.arguments for call in message.tool_calls] == ([] if arguments is None else [arguments])
 
 
@@ -281,25 +257,8 @@ def test_families_whose_calls_are_json_stream_them_as_they_are_written(family: s
     assert [d.name for d in deltas if isinstance(d, CallStart)] == ["run"]
 
 
-MARKED = sorted(name for name, form in OWN_FORMS.items() if isinstance(form.calls, MarkedForm))
-
-
-def marked(family: str, calls: list[tuple[str, str]]) -> str:
-    """Calls as the family's template writes them."""
-    form = OWN_FORMS[family].calls
-    if form is KIMI:
-        parts = [f"<|tool_call_begin|>functions.{name}:{n}<|tool_call_argument_begin|>{own}<|tool_call_end|>"
-                 for n, (name, own) in enumerate(calls)]  # fmt: skip
-        return f"<|tool_calls_section_begin|>{''.join(parts)}<|tool_calls_section_end|>"
-    parts = [
-        f"{DEEPSEEK.call_open}function{DEEPSEEK.name_open}{name}\n```json\n{own}\n```{DEEPSEEK.call_end}"
-        for name, own in calls
-    ]
-    return DEEPSEEK.opening + "\n".join(parts) + DEEPSEEK.closing
-
-
 @pytest.mark.timeout(180)  # xgrammar loads torch and transformers, which takes its time on a busy machine
-@pytest.mark.parametrize("family", [*FAMILIES, *MARKED])
+@pytest.mark.parametrize("family", [*(name for name in FAMILIES if name != "hy3"), *MARKED])
 @pytest.mark.parametrize("parallel", [False, True])
 def test_what_an_engine_is_held_to_is_what_is_read_as_a_call(family: str, parallel: bool) -> None:
     from xgrammar import Grammar
@@ -311,11 +270,65 @@ def test_what_an_engine_is_held_to_is_what_is_read_as_a_call(family: str, parall
     grammar = Grammar.from_structural_tag(constraint["structural_tag"])
     own = {"cmd": "ls", "count": 3}
     text = written(family, [("run", own)]) if family in FAMILIES else marked(family, [("run", json.dumps(own))])
+    text = text.removeprefix(INKLING.end + INKLING.start)
     assert accepts(grammar, text), text
     assert not accepts(grammar, "text"), "nothing else is let through"
     assert not accepts(grammar, text.replace("run", "stop")), "no other tool is"
-    read = renderer.parse(renderer.encode(f"<think></think>{text}"), TOOLS)
+    read = renderer.parse(renderer.encode(f"{marks_of(family).opening}{marks_of(family).closing}{text}"), TOOLS)
     assert [(call.name, json.loads(call.arguments)) for call in read.tool_calls] == [("run", own)]
+
+
+def test_a_form_that_no_grammar_knows_cannot_be_forced() -> None:
+    assert renderer_of("hy3").tool_constraint(TOOLS, False) is None
+
+
+def test_every_family_of_the_library_has_a_reader_here() -> None:
+    from renderers.base import MODEL_RENDERER_MAP
+
+    assert set(MODEL_RENDERER_MAP.values()) == {*OWN_FORMS, *MESSAGES, "gpt-oss"}
+
+
+def test_a_family_without_a_reader_is_read_by_the_library_at_the_end() -> None:
+    renderer = LibraryRenderer(library_of("gemma4"), shown_tokenizer(), "of a later version")
+    ids = renderer.encode(f"{thought('gemma4', 'hm')}look{written('gemma4', [('run', {'cmd': 'ls'})])}")
+    parser = renderer.stream_parser(TOOLS)
+    assert [delta for token in ids for delta in parser.feed([token])] == []
+    read = join_deltas(parser.finish())
+    assert (read.content, read.reasoning) == ("look", "hm")
+    assert [(call.name, call.arguments) for call in read.tool_calls] == [("run", '{"cmd": "ls"}')]
+    broken = renderer.encode("look<|tool_call>call:run{<tool_call|>")
+    assert (renderer.parse(broken, TOOLS).content, renderer.parse(broken, TOOLS).tool_calls) == ("lookcall:run{", ())
+    assert renderer.tool_constraint(TOOLS, False) is None
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (["plain", " text"], [[], [TextDelta("plain text")]]),
+        (["run", "<|content_text|>", "a"], [[], [TextDelta("run")], [TextDelta("a")]]),
+        (["<|content_text|>a", "<|content_thinking|>", "b"], [[TextDelta("a")], [], [ReasoningDelta("b")]]),
+        (["n" * 300, "n"], [[TextDelta("n" * 300)], [TextDelta("n")]]),
+        (["run<|content_invoke_tool_json|>", "ls", "<|end_message|>"], [[], [], [TextDelta("runls")]]),
+        (["<|content_text|>a<|end_message|>", "b c"], [[TextDelta("a")], [TextDelta("b c")]]),
+    ],
+)
+def test_text_between_inkling_s_messages_is_kept_only_as_long_as_it_may_be_a_name(
+    pieces: list[str], expected: list[list[ReplyDelta]]
+) -> None:
+    renderer = renderer_of("inkling")
+    parser = renderer.stream_parser(TOOLS)
+    assert [parser.feed(renderer.encode(piece)) for piece in pieces] == expected
+    assert parser.finish() == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_without_tools_nothing_is_a_call(family: str) -> None:
+    renderer = renderer_of(family)
+    ids = renderer.encode(f"{thought(family, 'hm')}look{written(family, [('run', {'cmd': 'ls'})])}")
+    read = renderer.parse(ids, None)
+    assert (read.reasoning, read.tool_calls) == ("hm", ())
+    assert read.content.startswith("look")
+    assert "ls" in read.content
 
 
 MARKED_PIECES = [

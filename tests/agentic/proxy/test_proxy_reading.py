@@ -10,15 +10,22 @@ from agentic.proxy.renderers.calls import LONGEST_NAME
 from agentic.proxy.renderers.forms import (
     ARGUMENT_TAGS,
     DEEPSEEK,
+    DSML,
+    GEMMA,
     HERMES,
+    HUNYUAN,
+    INKLING,
     INVOKE,
     KIMI,
     LLAMA,
+    THINK,
     XML,
     AnyCallForm,
     ReplyForm,
 )
 from agentic.proxy.renderers.harmony import MARKERS, HarmonyReader
+from agentic.proxy.renderers.library import OWN_FORMS
+from agentic.proxy.renderers.messages import MarkedMessagesReader
 from agentic.proxy.renderers.reply import ReplyReader
 
 TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"properties": {"b": {"type": "integer"}}}}}]
@@ -32,7 +39,11 @@ FORMS: dict[str, AnyCallForm] = {
     "minimax": INVOKE,
     "kimi": KIMI,
     "deepseek": DEEPSEEK,
+    "dsml": DSML,
+    "hunyuan": HUNYUAN,
+    "gemma": GEMMA,
 }
+MARKS = {form.calls: form.marks for form in OWN_FORMS.values()}
 BEGINNINGS = {
     "hermes": ["<tool_call>", '{"name": "run", "arguments": {}}', '{"name": "run", "arguments": {', '{"x": ', "{]"],
     "llama": ['{"name": "run", "parameters": {}}', '{"name": "run", ', "<|python_tag|>"],
@@ -41,6 +52,10 @@ BEGINNINGS = {
     "minimax": ["<minimax:tool_call>", '<invoke name="run">', '<parameter name="b">', "</parameter>", "</invoke>"],
     "kimi": [KIMI.opening + KIMI.name_open, "functions.run:0" + KIMI.name_end, "{", KIMI.arguments_end],
     "deepseek": [DEEPSEEK.opening + DEEPSEEK.name_open, "function" + DEEPSEEK.name_end, "run\n```json\n{", "n" * 300],
+    "dsml": [DSML.opening, f'{DSML.name_open}run">', f'{DSML.key_open}b" string="false">', DSML.value_end, "</"],
+    "hunyuan": [HUNYUAN.opening, f"{HUNYUAN.name_open}run", HUNYUAN.name_end, HUNYUAN.key_open + "b", HUNYUAN.key_end],
+    "gemma": ["<|channel>thought", "<channel|>", "<|tool_call>call:", "run{", 'a:[<|"|>', '<|"|>,', "{b:", "x", "]"],
+    "inkling": [INKLING.thinking, INKLING.end + INKLING.start, "run", INKLING.calls[0], '{"name":"run",', '"args":{'],
     "harmony": ["<|channel|>commentary to=functions.run", "<|message|>", "{", "<|end|>", "<|start|>", "analysis"],
 }
 PIECES = [" ", "\n", "x", "<", '"', "\\", "{", "}", "[1", "1"]
@@ -62,7 +77,12 @@ def readers(family: str) -> Iterator[Any]:
     if family == "harmony":
         yield HarmonyReader(has_tools=True)
         return
-    yield from (ReplyReader(ReplyForm(thinking, FORMS[family]), TOOLS) for thinking in ("never", "may", "opened"))
+    if family == "inkling":
+        yield MarkedMessagesReader(INKLING, has_tools=True)
+        return
+    marks = MARKS.get(FORMS[family], THINK)
+    for thinking in ("never", "may", "opened"):
+        yield ReplyReader(ReplyForm(thinking, FORMS[family], marks), TOOLS)
 
 
 @pytest.mark.parametrize("piece", PIECES)
