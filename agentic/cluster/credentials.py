@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import yaml
 
 from agentic.cluster.errors import CredentialsError, one_line
+from agentic.cluster.tls import make_tls
 
 REFRESH_SECONDS = 60.0
 """As often as client-go looks at a service account's token file."""
@@ -151,18 +152,3 @@ class LoadedCredentials:
         if self._tls is None or self._tls[0] != key:
             self._tls = (key, make_tls(*files, is_verified=configuration.verify_ssl))
         return self._tls[1]
-
-
-def make_tls(
-    authority: str | None, certificate: str | None, key: str | None, *, is_verified: bool = True
-) -> ssl.SSLContext:
-    """A client's context: these authorities or the system's, and our certificate if there is one."""
-    context = ssl.create_default_context(cafile=authority)
-    # Clusters' own authorities are often made without the extensions that Python 3.13 began to insist on.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if not is_verified:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if certificate:
-        context.load_cert_chain(certificate, key)
-    return context
