@@ -63,10 +63,10 @@ class Workshop:
         return self.folder / f"context-{name}"
 
     def run_alone(self, image: str, *command: str) -> str:
-        """In a container with nothing but its loopback, as nobody in particular, on a root that cannot be written."""
+        """In a container with nothing but its loopback, as the image's user, on a root that cannot be written."""
         machine = self.machine
         machine.containerd("images", "pull", "--plain-http", image)
-        options = ["--rm", "--read-only", f"--user={NOBODY}"]
+        options = ["--rm", "--read-only"]
         try:
             return machine.containerd("run", *options, image, f"test-{uuid.uuid4().hex[:8]}", *command)
         finally:
@@ -93,7 +93,7 @@ def uv_folder(folder: Path) -> Path:
 
 
 def python_arguments(workshop: Workshop) -> dict[str, str]:
-    return {"BASE": workshop.base, "PYTHON": f"{PYTHON}/bin/python3.12", "INDEX": "--no-index"}
+    return {"BASE": workshop.base, "PYTHON": f"{PYTHON}/bin/python3.12", "INDEX": "--no-index", "USER": NOBODY}
 
 
 def test_the_steps_image_runs_as_anybody_without_a_network_on_a_root_that_cannot_be_written(workshop: Workshop) -> None:
