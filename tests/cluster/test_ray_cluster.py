@@ -11,20 +11,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from ray_space import Space, ray_space, wait
 
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import LoadedCredentials
 from agentic.cluster.errors import OtherRunError, RayClusterError
-from agentic.cluster.objects.claims import claims, claims_of
-from agentic.cluster.objects.rights import pipeline_rules
 from agentic.cluster.ray_clusters import Patience, ensure, remove
 from agentic.cluster.ray_head import RayHead
 from agentic.cluster.resources import RAY_CLUSTERS
@@ -38,58 +36,41 @@ from agentic.training.ray_jobs import RayJobClient, Submission
 from agentic.training.settings import RaySettings, TrainSettings
 from steps.ray_head import ensure_token, manifest_of
 from testbed.access import ClusterAccess
-from testbed.pipeline_image import host_mounts, import_pipeline_image
-from testbed.storage import remove_volumes, volume
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
-IMAGE = "agentic-rl/on-node:local"
 RAY = RaySettings(cpus=4, object_store_bytes=100_000_000)
 FOLLOWER = Path(__file__).parents[1] / "doubles" / "head_follower.py"
 REPOSITORY = Path(__file__).parents[2]
-CLAIMS = ("models", "datasets", "runs")
-HEAD = ("-l", "ray.io/node-type=head")
 PATIENT = Patience(lasting_seconds=60, passing_seconds=300, start_seconds=300)
 
 
 @dataclass(frozen=True)
-class Space:
-    """A namespace with the workspace's claims and the pipeline's account, and the settings that name them."""
+class Trainer:
+    """A run's RayCluster and its work, in a space."""
 
-    cluster: ClusterAccess
-    settings: ClusterSettings
-    root: Path
-    """The workspace: at the same path here and in pods."""
-    account: Path
-    """Kubeconfig of the pipeline's account."""
-
-    @property
-    def namespace(self) -> str:
-        return self.settings.namespace
+    space: Space
 
     def manifest(self, run_id: str = "r", **changes: object) -> dict[str, object]:
-        settings = self.settings.model_copy(update=changes)
-        ensure_token(self.root / "runs" / run_id / "ray.token")
+        settings = self.space.settings.model_copy(update=changes)
+        ensure_token(self.space.root / "runs" / run_id / "ray.token")
         return manifest_of(settings, RAY, train(settings), RolloutSettings(), run_id)
 
-    def head_pod(self) -> str:
-        return self.cluster.kubectl("get", "pods", f"--namespace={self.namespace}", *HEAD, "-o", "name").strip()
-
-    def log(self, pod: str) -> str:
-        return self.cluster.kubectl("logs", f"--namespace={self.namespace}", pod)
-
-    def job(self, **changes: object) -> HeadJob:
+    def job(self) -> HeadJob:
+        root = self.space.root
         work = TrainJob(
             run_id="r",
-            run_dir=self.root / "runs" / "r",
-            model_dir=self.root / "models" / "tiny",
-            data_dir=self.root / "datasets" / "repair",
-            store_dir=self.root / "images",
-            train=train(self.settings).model_copy(update=changes),
+            run_dir=root / "runs" / "r",
+            model_dir=root / "models" / "tiny",
+            data_dir=root / "datasets" / "repair",
+            store_dir=root / "images",
+            train=train(self.space.settings),
             ray=RAY,
             rollout=RolloutSettings(),
             sandbox=BubblewrapSandbox(),
         )
+        for folder in (work.data_dir, work.model_dir):
+            folder.mkdir(parents=True, exist_ok=True)
         return HeadJob(work="train", job=work)
 
 
@@ -99,29 +80,8 @@ def train(settings: ClusterSettings) -> TrainSettings:
 
 @pytest.fixture
 def space(cluster: ClusterAccess, namespace: str, tmp_path: Path) -> Iterator[Space]:
-    import_pipeline_image(cluster.layout)
-    root = tmp_path / "workspace"
-    settings = ClusterSettings.model_validate(
-        {
-            "namespace": namespace,
-            "steps_image": IMAGE,
-            "trainer_image": IMAGE,
-            "workspace_path": str(root),
-            "mounts": json.loads(host_mounts()),
-            **{name: {"claim": f"verl-{name}", "size": "1Gi", "storage_class": ""} for name in CLAIMS},
-            "head": {"gpus": 0, "cpus": 0.7, "memory": "3Gi"},
-            "workers": {"replicas": 0, "gpus": 0, "cpus": 0.4, "memory": "2Gi"},
-        }
-    )
-    folders = {"runs": root, "models": root / "models", "datasets": root / "datasets"}
-    for name, claim in claims_of(settings).items():
-        folders[name].mkdir(parents=True, exist_ok=True)
-        cluster.apply(volume(namespace, claim, folders[name]))
-    cluster.apply(*claims(settings))
-    account = cluster.make_account(settings.service_account, namespace, pipeline_rules(), tmp_path / "kubeconfig")
-    yield Space(cluster, settings, root, account.kubeconfig)
-    cluster.kubectl("delete", "raycluster", "--all", f"--namespace={namespace}", "--wait=false")
-    remove_volumes(cluster, namespace)
+    with ray_space(cluster, namespace, tmp_path) as space:
+        yield space
 
 
 @contextmanager
@@ -166,13 +126,6 @@ class Follower:
         return code
 
 
-def wait(check: Callable[[], object], file: Path, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, file.read_text(errors="replace")
-        time.sleep(0.2)
-
-
 async def make(space: Space, manifest: dict[str, object], said: list[str], patience: Patience = PATIENT) -> RayHead:
     async with KubeClient(LoadedCredentials(space.account), namespace=space.namespace) as api:
         return await ensure(api, manifest, said.append, patience=patience)
@@ -181,7 +134,7 @@ async def make(space: Space, manifest: dict[str, object], said: list[str], patie
 async def test_head_and_worker_come_up_take_a_job_and_go_with_their_run_alone(space: Space) -> None:
     said: list[str] = []
     workers = space.settings.workers.model_copy(update={"replicas": 1})
-    manifest = space.manifest(workers=workers)
+    manifest = Trainer(space).manifest(workers=workers)
     head = await make(space, manifest, said)
     token = (space.root / "runs" / "r" / "ray.token").read_text()
     count = "import ray; ray.init(logging_level='ERROR'); print('nodes', len(ray.nodes()), flush=True)"
@@ -197,7 +150,7 @@ async def test_head_and_worker_come_up_take_a_job_and_go_with_their_run_alone(sp
 
     assert await make(space, manifest, said) == head, "it is found and not made again"
     with pytest.raises(OtherRunError, match="belongs to run r"):
-        await make(space, space.manifest("another", workers=workers), said)
+        await make(space, Trainer(space).manifest("another", workers=workers), said)
     async with KubeClient(LoadedCredentials(space.account), namespace=space.namespace) as api:
         assert not await remove(api, "raycluster-verl", "another")
         assert await remove(api, "raycluster-verl", "r")
@@ -207,9 +160,7 @@ async def test_head_and_worker_come_up_take_a_job_and_go_with_their_run_alone(sp
 
 def test_a_killed_follower_leaves_its_job_and_the_next_one_takes_over(space: Space) -> None:
     """The job waits for a folder that the test holds; let go, it finds no data set, and says so everywhere."""
-    job = space.job()
-    for folder in (job.job.data_dir, job.job.model_dir):
-        folder.mkdir(parents=True, exist_ok=True)
+    job = Trainer(space).job()
     with ExitStack() as held:
         held.enter_context(locked_folder(job.job.data_dir, lambda: None, exclusive=True))
         with running(space, job) as first:
@@ -230,9 +181,7 @@ def test_a_killed_follower_leaves_its_job_and_the_next_one_takes_over(space: Spa
 
 def test_a_follower_that_is_told_to_end_takes_its_job_along(space: Space) -> None:
     """There is no Workflow that would say that it goes on."""
-    job = space.job()
-    for folder in (job.job.data_dir, job.job.model_dir):
-        folder.mkdir(parents=True, exist_ok=True)
+    job = Trainer(space).job()
     with locked_folder(job.job.data_dir, lambda: None, exclusive=True):
         with running(space, job) as follower:
             follower.wait_for("waiting for another run that makes")
@@ -251,13 +200,15 @@ def test_a_follower_that_is_told_to_end_takes_its_job_along(space: Space) -> Non
 async def test_a_cluster_that_cannot_start_ends_early_and_by_name(space: Space) -> None:
     brief = Patience(lasting_seconds=5, passing_seconds=5, start_seconds=200)
     with pytest.raises(RayClusterError, match=r"^image-[a-z-]+: pod raycluster-verl-head-"):
-        await make(space, space.manifest(trainer_image=f"{space.cluster.layout.registry}/none/none:1"), [], brief)
+        await make(
+            space, Trainer(space).manifest(trainer_image=f"{space.cluster.layout.registry}/none/none:1"), [], brief
+        )
     # The next settings replace what was made of the last.
     large = space.settings.head.model_copy(update={"memory": "900Gi"})
     with pytest.raises(Exception, match=r"no-room-for-memory|larger-than-any-node"):
-        await make(space, space.manifest(head=large), [], brief)
+        await make(space, Trainer(space).manifest(head=large), [], brief)
     said: list[str] = []
-    waiting = asyncio.create_task(make(space, space.manifest(head=large), said, PATIENT))
+    waiting = asyncio.create_task(make(space, Trainer(space).manifest(head=large), said, PATIENT))
     where = (f"--namespace={space.namespace}", "raycluster", "raycluster-verl", "--type=merge")
     space.cluster.kubectl("patch", *where, "-p", '{"spec": {"suspend": true}}')
     with pytest.raises(RayClusterError, match="is suspended"):
@@ -270,7 +221,7 @@ async def test_a_cluster_that_cannot_start_ends_early_and_by_name(space: Space) 
 async def test_a_state_that_kuberay_gave_up_in_is_named(space: Space) -> None:
     """KubeRay 1.5 writes `failed` no more; older ones do, and keep it."""
     large = space.settings.head.model_copy(update={"memory": "900Gi"})
-    waiting = asyncio.create_task(make(space, space.manifest(head=large), []))
+    waiting = asyncio.create_task(make(space, Trainer(space).manifest(head=large), []))
     await asyncio.to_thread(
         space.cluster.kubectl,
         *("wait", f"--namespace={space.namespace}", "--for=create", "raycluster/raycluster-verl", "--timeout=60s"),
