@@ -31,13 +31,13 @@ def make(layout: Layout) -> None:
         return
     layout.pki.mkdir(parents=True, exist_ok=True)
     layout.pki.chmod(0o700)
-    _make_authority(layout.pki)
+    make_authority(layout.pki)
     inside = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
     addresses = ("127.0.0.1", layout.host_ip)
-    _make_leaf(layout.pki, "kube-apiserver", ("localhost", *inside), (*addresses, layout.service_ip))
-    _make_leaf(layout.pki, "kubelet", (layout.node, "localhost"), addresses, organization="system:nodes")
-    _make_leaf(layout.pki, "kubelet-client", organization="system:masters")
-    _make_leaf(layout.pki, "front-proxy-client")
+    make_leaf(layout.pki, "kube-apiserver", ("localhost", *inside), (*addresses, layout.service_ip))
+    make_leaf(layout.pki, "kubelet", (layout.node, "localhost"), addresses, organization="system:nodes")
+    make_leaf(layout.pki, "kubelet-client", organization="system:masters")
+    make_leaf(layout.pki, "front-proxy-client")
     _openssl(layout.pki, "ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", "service-accounts.key")
     _openssl(layout.pki, "ec", "-in", "service-accounts.key", "-pubout", "-out", "service-accounts.pub")
     rows = io.StringIO()
@@ -68,14 +68,14 @@ def write_kubeconfig(layout: Layout, path: Path, token: str, namespace: str = "d
     path.write_text(json.dumps(config, indent=1))
 
 
-def _make_authority(folder: Path) -> None:
+def make_authority(folder: Path) -> None:
     extensions = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign")
     added = [word for extension in extensions for word in ("-addext", extension)]
     names = ("-subj", "/CN=testbed", "-keyout", "ca.key", "-out", "ca.crt")
     _openssl(folder, "req", "-x509", *_NEW_KEY, "-days", _DAYS, *names, *added)
 
 
-def _make_leaf(
+def make_leaf(
     folder: Path, name: str, names: tuple[str, ...] = (), addresses: tuple[str, ...] = (), *, organization: str = ""
 ) -> None:
     """A server's certificate when it has names, else a client's."""

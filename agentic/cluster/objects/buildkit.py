@@ -22,7 +22,7 @@ from agentic.cluster.settings import BuildKitSettings, ClusterSettings
 USER = 1000
 """Of the rootless image; another one needs another image."""
 
-STORE, ROOTLESS_STORE = "/var/lib/buildkit", "/home/user/.local/share/buildkit"
+STORE = "/var/lib/buildkit"
 ROOTLESS_SOCKET = f"/run/user/{USER}/buildkit/buildkitd.sock"
 CONFIG_FILE = "buildkitd.toml"
 CONFIG_ANNOTATION = "agentic-rl/config"
@@ -92,7 +92,7 @@ def _container(chosen: BuildKitSettings) -> JsonObject:
     share = {"cpu": chosen.cpu, "memory": chosen.memory}
     mounts = [
         {"name": "config", "mountPath": "/etc/buildkit-config", "readOnly": True},
-        {"name": "store", "mountPath": ROOTLESS_STORE if chosen.rootless else STORE},
+        {"name": "store", "mountPath": STORE},
     ]
     if chosen.server_secret is not None:
         mounts.append({"name": "certs", "mountPath": "/certs", "readOnly": True})
@@ -123,7 +123,7 @@ def _trusting(chosen: BuildKitSettings) -> JsonObject:
 
 def _arguments(chosen: BuildKitSettings) -> list[str]:
     socket = ROOTLESS_SOCKET if chosen.rootless else "/run/buildkit/buildkitd.sock"
-    words = [f"--config=/etc/buildkit-config/{CONFIG_FILE}", "--addr", f"unix://{socket}"]
+    words = [f"--config=/etc/buildkit-config/{CONFIG_FILE}", f"--root={STORE}", "--addr", f"unix://{socket}"]
     words += ["--addr", f"tcp://0.0.0.0:{chosen.port}"]
     if chosen.server_secret is not None:
         words += ["--tlscacert=/certs/ca.pem", "--tlscert=/certs/cert.pem", "--tlskey=/certs/key.pem"]
