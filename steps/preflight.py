@@ -2,15 +2,19 @@
 
 Every problem is printed, one line each. It ends with 78 when one of them stays until somebody acts, with 75 when all of
 them may pass, and it is also the step that writes the run's settings into its folder. In a cluster the rooms' checks of
-this machine (sandbox programs, memory) do not apply: the pod that runs preflight is not the one that trains.
+this machine (sandbox programs, memory) do not apply, since the pod that runs preflight is not the one that trains; the
+cluster is looked at instead, by the pod's own account, and a sandbox of the cluster is started. What may pass there is
+told and no reason to end: later steps wait for it.
 """
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from agentic.cluster.settings import MachineSettings
+from agentic.cluster.settings import ClusterSettings, MachineSettings
+from agentic.cluster.troubles import Trouble
 from agentic.errors import PermanentError, Problem, TransientError
 from agentic.files import write_json
 from agentic.images.settings import ImageSettings
@@ -60,6 +64,8 @@ class PreflightInput(StepInput):
     """The Ray cluster of one machine."""
     machine: MachineSettings
     """What has to be there."""
+    cluster: ClusterSettings = ClusterSettings()
+    """Names, claims and shares; unused on one machine."""
 
 
 class PreflightOutput(StepOutput):
@@ -82,13 +88,47 @@ def _check(inputs: PreflightInput, step: Step) -> PreflightOutput:
     root = step.workspace.root
     problems = machine.python_problems() + machine.disk_problems(root, inputs.machine.disk_gib)
     problems += machine.port_problems(inputs.rollout.proxy)
-    if not step.on_argo:
+    problems += _volume_problems(inputs, root)
+    if step.on_argo:
+        problems += _cluster_problems(inputs, step)
+    else:
         problems += machine.memory_problems(inputs.machine.memory_gib)
         problems += _room_problems(inputs, step.workspace.store_dir)
     _refuse(problems)
     sections = inputs.model_dump(mode="json", exclude={"run_id", "profile"})
     write_json(step.workspace.run_dir / "settings.json", {"profile": inputs.profile, **sections})
     return PreflightOutput(free_disk_gib=machine.free_disk_gib(root), free_memory_gib=machine.available_memory_gib())
+
+
+def _volume_problems(inputs: PreflightInput, root: Path) -> list[Problem]:
+    from steps import needs, volume_troubles
+
+    needed = needs.volume_bytes(inputs, root / "models").get("runs", 0.0)
+    sys.stdout.write(f"{volume_troubles.describe_model(root, inputs.model)}\n")
+    found = volume_troubles.find_volume_troubles(root, inputs.data, inputs.model, needed)
+    return [as_problem(trouble) for trouble in found]
+
+
+def _cluster_problems(inputs: PreflightInput, step: Step) -> list[Problem]:
+    from agentic.sandbox.settings import AgentSandbox, KruiseSandbox, PodSandbox
+    from steps import cluster_troubles, workflow_owner
+    from steps.cluster_troubles import find_cluster_troubles, find_sandbox_problems, is_in_the_way
+
+    models = step.workspace.root / "models"
+    found = asyncio.run(find_cluster_troubles(inputs, models, cluster_troubles.tell))
+    for trouble in found:
+        if not is_in_the_way(trouble):
+            sys.stdout.write(f"may pass: {trouble.line}\n")
+    problems = [as_problem(trouble) for trouble in found if is_in_the_way(trouble)]
+    sandbox = workflow_owner.owned_by_workflow(inputs.sandbox, os.environ, on_argo=True)
+    if problems or not isinstance(sandbox, PodSandbox | KruiseSandbox | AgentSandbox):
+        return problems
+    return asyncio.run(find_sandbox_problems(sandbox, step.workspace.store_dir, inputs.run_id))
+
+
+def as_problem(trouble: Trouble) -> Problem:
+    """For the same list as everything else that preflight finds."""
+    return Problem(trouble.line, trouble.transient)
 
 
 def _room_problems(inputs: PreflightInput, store_dir: Path) -> list[Problem]:

@@ -13,6 +13,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote_plus
@@ -35,7 +36,7 @@ from agentic.cluster.errors import (
 )
 from agentic.cluster.resources import PODS, JsonObject, Resource, name_of
 from agentic.cluster.settings import KubeClientSettings
-from agentic.cluster.transport import BROKEN, Call, Retries, Transport, as_status, unreachable
+from agentic.cluster.transport import BROKEN, LONGEST_LINE_BYTES, Call, Retries, Transport, unreachable
 
 FIELD_MANAGER = "agentic-rl"
 CREATED_BY = "agentic-rl/created-by-request"
@@ -47,8 +48,6 @@ PATCH_TYPES: dict[str, str] = {
     "strategic": "application/strategic-merge-patch+json",
 }
 APPLY_TYPE = "application/apply-patch+yaml"
-WATCH_LINE_BYTES = 16 * 1024 * 1024
-"""Longest event; etcd's own limit for an object is a tenth of it."""
 
 
 class KubeClient:
@@ -102,6 +101,19 @@ class KubeClient:
             token = metadata.get("continue", "")
             if not token:
                 return ObjectList(tuple(items), str(metadata.get("resourceVersion", "")))
+
+    async def read(self, path: str) -> JsonObject:
+        """Whatever else lies at a path of the API server, such as `/version` or `/apis/ray.io/v1`. Raises
+        NotFoundError."""
+        return _object(await self._transport.json(Call(f"get {path}", "GET", path)))
+
+    async def server_seconds(self) -> float:
+        """The API server's clock, to the second. Raises ApiUnavailableError when its answer does not say."""
+        date = await self._transport.date(Call("get the time", "GET", "/version"))
+        try:
+            return parsedate_to_datetime(date).timestamp()
+        except ValueError as error:
+            raise ApiUnavailableError(f"get the time: the answer has no date but {date!r}") from error
 
     async def create(
         self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
@@ -221,14 +233,14 @@ class KubeClient:
         fields: str = "",
     ) -> AsyncIterator[WatchEvent]:
         what, idle = self._what("watch", resource, "", namespace), self._transport.settings.watch_idle_seconds
-        params = [("watch", "true"), ("allowWatchBookmarks", "true"), ("resourceVersion", resource_version)]
-        params += selectors(labels, fields)
-        async with self._stream(what, self._path(resource, namespace), params, idle) as content:
+        asked = (("watch", "true"), ("allowWatchBookmarks", "true"), ("resourceVersion", resource_version))
+        call = Call(what, "GET", self._path(resource, namespace), asked + selectors(labels, fields))
+        async with self._transport.stream(call, idle) as content:
             try:
                 async for line in content:
                     yield read_event(line, what)
             except ValueError as problem:
-                raise ApiUnavailableError(f"{what}: an event longer than {WATCH_LINE_BYTES} bytes") from problem
+                raise ApiUnavailableError(f"{what}: an event longer than {LONGEST_LINE_BYTES} bytes") from problem
 
     async def log(
         self,
@@ -244,37 +256,15 @@ class KubeClient:
         InvalidObjectError before the container has started, ApiUnavailableError when the stream breaks."""
         chosen = {"container": container, "tailLines": "" if tail_lines is None else str(tail_lines)}
         chosen |= {"follow": "true" if follow else "", "previous": "true" if previous else ""}
-        params = [pair for name, value in chosen.items() for pair in _unless_empty(name, value)]
-        what = self._what("read the log of", PODS, pod, namespace)
+        params = tuple(pair for name, value in chosen.items() for pair in _unless_empty(name, value))
+        call = Call(
+            self._what("read the log of", PODS, pod, namespace), "GET", self._path(PODS, namespace, pod, "log"), params
+        )
         # A followed container may be silent for hours; the socket's keep-alive notices an end that has vanished.
         idle = None if follow else self._transport.settings.request_timeout_seconds
-        async with self._stream(what, self._path(PODS, namespace, pod, "log"), params, idle) as content:
+        async with self._transport.stream(call, idle) as content:
             async for piece in content.iter_any():
                 yield piece
-
-    @asynccontextmanager
-    async def _stream(
-        self, what: str, path: str, params: Sequence[tuple[str, str]], idle_seconds: float | None
-    ) -> AsyncIterator[aiohttp.StreamReader]:
-        """The body of an answer that comes little by little; not retried, since a reader knows where to go on."""
-        async with self._transport.turn():
-            access = await self._transport.access()
-        try:
-            async with self._transport.session.get(
-                access.server + path,
-                params=list(params),
-                read_bufsize=WATCH_LINE_BYTES,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=idle_seconds),
-                headers=access.headers,
-                ssl=access.tls,
-                proxy=access.proxy,
-                server_hostname=access.server_name,
-            ) as response:
-                if response.status != 200:
-                    raise error_of(response.status, as_status(await response.text()), what)
-                yield response.content
-        except BROKEN as problem:
-            raise unreachable(what, problem) from problem
 
     @asynccontextmanager
     async def exec(

@@ -22,6 +22,8 @@ from agentic.cluster.settings import KubeClientSettings
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 5.0
 USER_AGENT = "agentic-rl"
+LONGEST_LINE_BYTES = 16 * 1024 * 1024
+"""Of a stream; etcd's own limit for an object, which an event carries, is a tenth of it."""
 BROKEN = (aiohttp.ClientError, ConnectionError, TimeoutError)
 """What a connection that fails on the way raises, or that leads to something which speaks no HTTP."""
 
@@ -114,12 +116,40 @@ class Transport:
 
     async def json(self, call: Call) -> Any:
         """The answer's body. Raises an error of `agentic.cluster.errors`."""
-        return await self._send(call, lambda text: json.loads(text or "{}"))
+        return await self._send(call, lambda text, _: json.loads(text or "{}"))
 
     async def text(self, call: Call) -> str:
-        return await self._send(call, str)
+        return await self._send(call, lambda text, _: text)
 
-    async def _send[T](self, call: Call, read: Callable[[str], T]) -> T:
+    async def date(self, call: Call) -> str:
+        """The answer's Date header, empty without one: the server's clock, or that of a proxy on the way."""
+        return await self._send(call, lambda _, headers: headers.get("Date", ""))
+
+    @asynccontextmanager
+    async def stream(
+        self, call: Call, idle_seconds: float | None, accept: str = "application/json, */*"
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """The body of an answer that comes little by little; not retried, since its reader knows where to go on."""
+        async with self.turn():
+            access = await self.access()
+        try:
+            async with self.session.get(
+                access.server + call.path,
+                params=list(call.params),
+                read_bufsize=LONGEST_LINE_BYTES,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=idle_seconds),
+                headers={**access.headers, "Accept": accept},
+                ssl=access.tls,
+                proxy=access.proxy,
+                server_hostname=access.server_name,
+            ) as response:
+                if response.status != 200:
+                    raise error_of(response.status, as_status(await response.text()), call.what)
+                yield response.content
+        except BROKEN as problem:
+            raise unreachable(call.what, problem) from problem
+
+    async def _send[T](self, call: Call, read: Callable[[str, Mapping[str, str]], T]) -> T:
         retries, is_refused = Retries(self.settings.retry_seconds), False
         while True:
             pause_seconds = 0.0
@@ -131,7 +161,7 @@ class Transport:
             else:
                 if status < 300:
                     try:
-                        return read(text)
+                        return read(text, headers)
                     except ValueError:
                         error = ApiUnavailableError(f"{call.what}: the answer is no JSON: {one_line(text)[:200]}")
                         await retries.pause(error)

@@ -124,8 +124,8 @@ KINDS = (
         ),
     ),
     Kind(
-        "not-checked",
-        "something could not be looked at with these rights",
-        "run the doctor with an account that may read it, or look by hand",
+        "object-refused",
+        "the API server refuses what a run would make, for a reason that has no name here",
+        "read its words in the message",
     ),
 )

@@ -1,7 +1,7 @@
 """Every trouble that has a name: what it is, what to do about it, and by which words of whom it is seen.
 
-One module for each topic holds the rows. Their order is that of the look-up: the first row with a sign that fits is
-taken, so what is more exact stands before what is more general. docs/troubles.md is made of them; a test compares.
+One module for each topic holds the rows. The first row with a sign that fits is taken, general ones last.
+docs/troubles.md is made of them; a test compares.
 """
 
 from collections.abc import Mapping
@@ -32,4 +32,7 @@ TOPICS: Mapping[str, tuple[Kind, ...]] = {
 }
 
 CATALOGUE: Mapping[str, Kind] = {kind.name: kind for kinds in TOPICS.values() for kind in kinds}
-"""By name, in the order of the look-up."""
+"""By name."""
+
+LOOK_UP: tuple[Kind, ...] = tuple(sorted(CATALOGUE.values(), key=lambda kind: kind.is_general))
+"""In the order in which a text is compared with them."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from agentic.cluster.errors import one_line
-from agentic.cluster.troubles.catalogue import CATALOGUE
+from agentic.cluster.troubles.catalogue import CATALOGUE, LOOK_UP
 from agentic.cluster.troubles.kinds import Evidence, Kind, Place, Trouble
 from agentic.cluster.troubles.observations import Observation, observe
 
@@ -54,9 +54,10 @@ def _together(same: Sequence[Trouble]) -> Trouble:
 
 
 def _kinds_in(observation: Observation) -> Iterator[Kind]:
-    shown = (kind for kind in CATALOGUE.values() if _is_shown(kind, observation))
+    shown = (kind for kind in LOOK_UP if _is_shown(kind, observation))
     if observation.text.startswith(SCHEDULER):
-        yield from shown
+        reasons = list(shown)
+        yield from [kind for kind in reasons if kind.name != "unschedulable"] or reasons
     elif first := next(shown, None):
         yield first
 

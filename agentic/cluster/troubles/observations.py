@@ -72,7 +72,8 @@ def _reason(said: Mapping[str, Any]) -> str:
 
 def _of_pod(pod: JsonObject) -> Iterator[Observation]:
     where, status = _where(pod), pod.get("status", {})
-    about = _step_of(pod) or where
+    step = step_of(pod)
+    about = f"step {step}" if step else where
     if status.get("reason"):
         yield Observation(Place.POD, about, where, _reason(status))
     for condition in status.get("conditions") or ():
@@ -85,10 +86,10 @@ def _of_pod(pod: JsonObject) -> Iterator[Observation]:
         yield from _of_container(about, where, container)
 
 
-def _step_of(pod: JsonObject) -> str:
-    """The step that Argo made the pod for."""
-    node = (pod.get("metadata", {}).get("annotations") or {}).get(NODE_NAME, "")
-    return f"step {_step_name(node.rpartition('.')[2])}" if "." in node else ""
+def step_of(pod: JsonObject) -> str:
+    """The step that Argo made the pod for; empty for other pods."""
+    node = str((pod.get("metadata", {}).get("annotations") or {}).get(NODE_NAME, ""))
+    return _step_name(node.rpartition(".")[2]) if "." in node else ""
 
 
 def _step_name(node: str) -> str:

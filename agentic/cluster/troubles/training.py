@@ -100,7 +100,7 @@ KINDS = (
         "port-taken",
         "a port is taken already",
         "set the port to 0 (any), or end what listens there",
-        (sign(SAYING, r"Address already in use|EADDRINUSE", "Linux, EADDRINUSE"),),
+        (sign(SAYING, r"[Aa]ddress already in use|EADDRINUSE", "Linux, EADDRINUSE"),),
         transient=True,
     ),
     Kind(

@@ -1,0 +1,35 @@
+"""The checks, in the order in which they are told."""
+
+from agentic.cluster.doctor.asking import (
+    check_admission,
+    check_api,
+    check_clocks,
+    check_controllers,
+    check_kinds,
+    check_rights,
+)
+from agentic.cluster.doctor.capacity import check_gpus, check_nodes, check_room
+from agentic.cluster.doctor.examining import Check
+from agentic.cluster.doctor.present import check_pods
+from agentic.cluster.doctor.probing import check_reach
+from agentic.cluster.doctor.pulling import check_pull_secrets
+from agentic.cluster.doctor.volumes import check_volumes
+
+READING = (
+    Check("API server", check_api),
+    Check("clocks", check_clocks),
+    Check("rights", check_rights),
+    Check("kinds", check_kinds),
+    Check("controllers", check_controllers),
+    Check("nodes", check_nodes),
+    Check("room", check_room),
+    Check("GPUs", check_gpus),
+    Check("volumes", check_volumes),
+    Check("pull secrets", check_pull_secrets),
+    Check("admission", check_admission),
+    Check("pods", check_pods),
+)
+"""Those that change nothing."""
+
+ALL = (*READING, Check("reach", check_reach))
+"""With the one that starts a pod of its own."""

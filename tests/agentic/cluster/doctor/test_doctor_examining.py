@@ -1,0 +1,71 @@
+"""All checks run whatever the others find; what may not be read is no trouble."""
+
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from agentic.cluster.client import KubeClient
+from agentic.cluster.credentials import Access, FixedCredentials
+from agentic.cluster.doctor import Check, Facts, examine
+from agentic.cluster.doctor.asking import check_api
+from agentic.cluster.doctor.examining import Checked
+from agentic.cluster.doctor.reaching import reach_all
+from agentic.cluster.errors import ForbiddenError, QuotaExceededError
+from agentic.cluster.settings import ClusterSettings, KubeClientSettings
+from agentic.cluster.troubles import Trouble, make_trouble
+
+FACTS = Facts(ClusterSettings())
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[KubeClient]:
+    """Of a port that nobody listens on."""
+    access = FixedCredentials(Access("http://127.0.0.1:9"))
+    async with KubeClient(access, KubeClientSettings(retry_seconds=0)) as made:
+        yield made
+
+
+async def finds_a_taint(client: KubeClient, facts: Facts) -> list[Trouble]:
+    return [make_trouble("nodes-tainted", "node a", "gpu"), make_trouble("nodes-tainted", "node b", "gpu")]
+
+
+async def is_forbidden(client: KubeClient, facts: Facts) -> list[Trouble]:
+    raise ForbiddenError("list nodes: somebody may not list nodes: add it to the account's Role")
+
+
+async def is_refused(client: KubeClient, facts: Facts) -> list[Trouble]:
+    raise QuotaExceededError("create pods x in rl: exceeded quota: small, requested: pods=1")
+
+
+async def finds_nothing(client: KubeClient, facts: Facts) -> list[Trouble]:
+    return []
+
+
+async def test_every_check_runs_and_is_told_as_it_ends(client: KubeClient) -> None:
+    told: list[Checked] = []
+    looks = (finds_a_taint, is_forbidden, is_refused, finds_nothing)
+    checks = [Check(look.__name__, look) for look in looks]
+    report = await examine(client, FACTS, checks, told.append)
+    assert [checked.name for checked in told] == [look.__name__ for look in looks]
+    assert [(one.name, one.where) for one in report.troubles] == [
+        ("nodes-tainted", "node a and 1 more"),
+        ("quota-exceeded", "namespace default"),
+    ]
+    assert list(report.skipped) == ["is_forbidden"]
+
+
+async def test_a_cluster_that_does_not_answer_is_said_once(client: KubeClient) -> None:
+    checks = [Check("API server", check_api), Check("later", finds_a_taint)]
+    report = await examine(client, FACTS, checks)
+    assert [trouble.name for trouble in report.troubles] == ["cluster-unreachable"]
+    assert report.skipped == {"later": "the API server does not answer"}
+
+
+def test_what_listens_is_reached_and_what_does_not_says_why() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as closed:
+        port, gone = server.getsockname()[1], closed.getsockname()[1]
+        closed.close()
+        answers = reach_all([["tcp", f"127.0.0.1:{port}"], ["tcp", f"127.0.0.1:{gone}"]], seconds=5)
+    assert answers[0] == ""
+    assert answers[1].startswith("ConnectionRefusedError")

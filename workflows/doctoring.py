@@ -1,0 +1,132 @@
+"""`doctor`: what would make a run fail on the cluster. `explain RUN`: why one did. Each trouble by its name.
+
+Exit code 0 when nothing is found, 78 when a trouble stays until somebody acts, 75 when all of them may pass.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agentic.cluster.access import Rule
+from agentic.cluster.client import KubeClient
+from agentic.cluster.credentials import LoadedCredentials
+from agentic.cluster.doctor.checks import ALL
+from agentic.cluster.doctor.evidence import gather_evidence, judge_silence
+from agentic.cluster.doctor.examining import NO_ANSWER, Checked, Report, examine
+from agentic.cluster.resources import EVENTS, PODS, WORKFLOWS, JsonObject
+from agentic.cluster.troubles import Evidence, Trouble, find_troubles, grouped
+from steps import failures, needs, run_troubles
+from workflows import verbs_local
+from workflows.argo.packing import unpacked
+from workflows.errors import CommandError
+from workflows.request import Request
+from workflows.saying import say, write
+from workflows.settings import Settings
+from workflows.submission import QUICK
+from workflows.verbs import load, workspace
+
+RULES: tuple[Rule, ...] = (
+    Rule(WORKFLOWS.group, (WORKFLOWS.plural,), ("create", "get", "list", "watch", "patch", "delete")),
+    Rule(PODS.group, (PODS.plural,), ("get", "list", "watch", "delete")),
+    Rule(PODS.group, ("pods/log",), ("get",)),
+    Rule(EVENTS.group, (EVENTS.plural,), ("list",)),
+)
+"""What whoever submits, watches and retries has to be allowed."""
+
+
+def doctor(request: Request) -> int:
+    """Look at everything, say each trouble with its remedy."""
+    if request.words:
+        raise CommandError(f"'{request.words[0]}' is no setting: write section.key=value, such as train.steps=4")
+    report = asyncio.run(_examine(load(request), is_told=not request.json))
+    if request.json:
+        _print_json(report.troubles, report.skipped)
+    else:
+        _say_troubles(report.troubles, "nothing is in the way")
+    return exit_code(report.troubles)
+
+
+async def _examine(settings: Settings, *, is_told: bool) -> Report:
+    async with _connected(settings) as client:
+        kinds = needs.sandbox_kinds(settings.sandbox, client)
+        facts = needs.facts_of(settings, [rule.body for rule in RULES], kinds, _models())
+        return await examine(client, facts, ALL, _tell if is_told else lambda checked: None)
+
+
+def _models() -> Path | None:
+    folder = workspace() / "models"
+    return folder if folder.is_dir() else None
+
+
+@asynccontextmanager
+async def _connected(settings: Settings) -> AsyncIterator[KubeClient]:
+    """Whatever the cluster lacks: that is what is looked for."""
+    async with KubeClient(LoadedCredentials(), QUICK, namespace=settings.cluster.namespace) as client:
+        yield client
+
+
+def _tell(checked: Checked) -> None:
+    if checked.skipped == NO_ANSWER:
+        return
+    if checked.skipped:
+        say(f"  ?  {checked.name}: not looked at: {checked.skipped}")
+    elif checked.troubles:
+        say(f"  x  {checked.name}: {len(checked.troubles)} found")
+    else:
+        say(f"  ok {checked.name}")
+
+
+def explain(request: Request) -> int:
+    """Say why a run failed, here or on the cluster."""
+    run_id = request.require_run()
+    is_local = request.target == "local" or (request.target is None and verbs_local.is_here(run_id))
+    if is_local:
+        troubles = run_troubles.find_run_troubles(verbs_local.run_dir(run_id))
+    else:
+        troubles = asyncio.run(_explain(load(request), run_id))
+    if request.json:
+        _print_json(grouped(troubles), {})
+    else:
+        _say_troubles(grouped(troubles), f"run {run_id} shows no trouble that has a name")
+    return exit_code(troubles)
+
+
+async def _explain(settings: Settings, run_id: str) -> list[Trouble]:
+    async with _connected(settings) as client:
+        evidence = await gather_evidence(client, settings.cluster, run_id)
+    if not (evidence.pods or evidence.objects):
+        raise CommandError(
+            f"there is no run {run_id} in namespace {settings.cluster.namespace}, nor in {workspace()}: "
+            "name the namespace by cluster.namespace"
+        )
+    objects = [_opened(body) for body in evidence.objects]
+    known = Evidence(pods=evidence.pods, events=evidence.events, objects=objects, logs=evidence.logs)
+    return [*find_troubles(known), *judge_silence(objects, time.time())]
+
+
+def _opened(body: JsonObject) -> JsonObject:
+    return unpacked(body) if body["kind"] == WORKFLOWS.kind else body
+
+
+def exit_code(troubles: Sequence[Trouble]) -> int:
+    if not troubles:
+        return 0
+    return failures.TRANSIENT if all(trouble.transient for trouble in troubles) else failures.PERMANENT
+
+
+def _say_troubles(troubles: Sequence[Trouble], otherwise: str) -> None:
+    for trouble in troubles:
+        say(f"{trouble.name}: {trouble.where}: {trouble.message}")
+        say(f"    -> {trouble.remedy}")
+    if not troubles:
+        say(otherwise)
+
+
+def _print_json(troubles: Sequence[Trouble], skipped: dict[str, str]) -> None:
+    found: dict[str, Any] = {"troubles": [asdict(trouble) for trouble in troubles], "skipped": skipped}
+    write(json.dumps(found, indent=2) + "\n")
