@@ -85,6 +85,7 @@ golden: setup ## Rewrite the golden files from today's output; read the diff bef
 
 docs: setup ## Rewrite the documents that the code generates
 	@$(PYTHON) -m scripts.settings_reference >docs/settings.md.new && mv docs/settings.md.new docs/settings.md
+	@$(PYTHON) -m scripts.troubles_reference >docs/troubles.md.new && mv docs/troubles.md.new docs/troubles.md
 
 pins: setup ## Resolve constraints/cpu.txt and constraints/gpu.txt anew
 	@scripts/pin.sh
