@@ -114,14 +114,14 @@ def _container(
         "resources": {"requests": dict(share), "limits": dict(share)},
         "volumeMounts": workspace_mounts(settings),
         # The dashboard takes jobs, so a head without it is not ready; the agent knows whether Ray itself lives.
-        "readinessProbe": _probe(*(DASHBOARD_HEALTH if is_head else AGENT_HEALTH), failures=10),
-        "livenessProbe": _probe(*AGENT_HEALTH, failures=120),
+        "readinessProbe": _probe(*(DASHBOARD_HEALTH if is_head else AGENT_HEALTH), after=5, failures=10),
+        "livenessProbe": _probe(*AGENT_HEALTH, after=60, failures=120),
     }
 
 
-def _probe(port: int, path: str, *, failures: int) -> JsonObject:
+def _probe(port: int, path: str, *, after: int, failures: int) -> JsonObject:
     """Patient: CPUs that all train make an answer late, and a head that is killed for it loses its job."""
-    pace = {"initialDelaySeconds": 5, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": failures}
+    pace = {"initialDelaySeconds": after, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": failures}
     return {"httpGet": {"port": port, "path": path}, **pace}
 
 
