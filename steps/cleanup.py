@@ -37,10 +37,12 @@ class CleanupOutput(StepOutput):
     """RayClusters that were removed."""
     sandboxes: int
     """Sandboxes that were ended."""
+    rest: int = 0
+    """Other objects of the run that were removed from the cluster, such as Jobs of builds that were going on."""
 
 
 def run(inputs: CleanupInput) -> CleanupOutput:
-    """End the run's Ray cluster and its sandboxes."""
+    """End the run's Ray cluster, its sandboxes and whatever else it left."""
     return contract.execute(inputs, _clean, CleanupOutput)
 
 
@@ -50,9 +52,11 @@ def _clean(inputs: CleanupInput, step: Step) -> CleanupOutput:
     is_reached = isinstance(inputs.sandbox, KubeSandbox) or not step.on_argo
     is_over = inputs.status in ENDED
     sandboxes = asyncio.run(_sweep(inputs.sandbox, step, is_over=is_over)) if is_reached else 0
+    rest = asyncio.run(_sweep_rest(inputs.cluster, step)) if step.on_argo and is_over else []
     what = "RayClusters" if step.on_argo else "processes"
-    step.progress(1, 1, f"{clusters if step.on_argo else processes} {what} and {sandboxes} sandboxes ended")
-    return CleanupOutput(processes=processes, clusters=clusters, sandboxes=sandboxes)
+    more = f", removed: {', '.join(rest)}" if rest else ""
+    step.progress(1, 1, f"{clusters if step.on_argo else processes} {what} and {sandboxes} sandboxes ended{more}")
+    return CleanupOutput(processes=processes, clusters=clusters, sandboxes=sandboxes, rest=len(rest))
 
 
 def _end_processes(step: Step) -> int:
@@ -80,6 +84,16 @@ async def _sweep(sandbox: SandboxSettings, step: Step, *, is_over: bool) -> int:
         return await provider.sweep(step.workspace.run_id)
     finally:
         await provider.close()
+
+
+async def _sweep_rest(cluster: ClusterSettings, step: Step) -> list[str]:
+    """What else carries the run's label. What has ended keeps its log until the run itself is cleaned up."""
+    from agentic.cluster.client import KubeClient
+    from agentic.cluster.credentials import LoadedCredentials
+    from agentic.cluster.sweep import sweep
+
+    async with KubeClient(LoadedCredentials(), namespace=cluster.namespace) as client:
+        return await sweep(client, cluster.namespace, step.workspace.run_id, keeps_logs=True)
 
 
 if __name__ == "__main__":
