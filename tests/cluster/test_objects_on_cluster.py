@@ -282,20 +282,6 @@ SERVES = "import socketserver, sys, threading\nfor port in sys.argv[1:]:\n" + (
 )
 
 
-async def test_buildkit_is_reached_by_this_projects_pods_and_by_nobody_else(
-    cluster: ClusterAccess, admin: KubeClient, namespace: str
-) -> None:
-    callers = Callers(cluster, namespace, admin)
-    policy = next(body for body in buildkit(ClusterSettings(namespace=namespace)) if body["kind"] == "NetworkPolicy")
-    await apply(admin, policy)
-    address = await callers.run(pod("builder", {"app": "buildkitd"}, "python3", "-c", SERVES, "1234"))
-    await callers.run(pod("job", labels_of_run("r1", {"agentic-rl/role": "image-build"})))
-    await callers.run(pod("box", labels_of_run("r1", {"agentic-rl/role": "sandbox"})))
-    await callers.run(pod("stranger", {"app": "other"}))
-    for name, is_let_in in (("job", True), ("box", False), ("stranger", False)):
-        await until(lambda name=name: callers.reaches(name, address, 1234), [is_let_in], name)
-
-
 async def test_rays_pods_are_reached_by_their_run_and_by_sandboxes_at_the_proxys_port(
     cluster: ClusterAccess, admin: KubeClient, namespace: str
 ) -> None:
