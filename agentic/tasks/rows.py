@@ -21,6 +21,7 @@ from agentic.tasks.errors import DataError
 from agentic.tasks.folder import split_tasks
 from agentic.tasks.harbor_format import CONFIG, DOCKERFILE, INSTRUCTION, SOLUTION, TEST, TaskFolder, TaskSpec
 from agentic.tasks.mutation.library_task import PROBE
+from agentic.tasks.packed import packed
 from agentic.tasks.parquet import read_rows
 from agentic.tasks.settings import RowsData
 from agentic.tasks.swebench_grading import grading_files
@@ -157,6 +158,6 @@ def _tests(row: SourceRow, image: str, seconds: float) -> dict[str, bytes]:
         TEST: SCRIPT.encode(),
         "tests/test.patch": row.test_patch.encode(),
         "tests/expected.json": (json.dumps(expected, indent=1) + "\n").encode(),
-        "tests/grade.py": mutation.joinpath("grader.py").read_bytes(),
+        "tests/grade.py": packed("mutation/grader.py"),
         f"tests/{PROBE}": mutation.joinpath("probe.py").read_bytes(),
     }

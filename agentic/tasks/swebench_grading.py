@@ -3,7 +3,9 @@
 A row of SWE-bench 5 says how its tests are run (`eval_script`) and read (`log_parser`, `eval_type`). The task's
 `tests/` hold the script as the package's `make_test_spec` writes it, the row's lists, and the package's own parsers and
 verdict as an archive that is imported from inside the sandbox, so that no installation is needed there. Of the package
-nothing is changed but one `__init__`, which would import docker and modal.
+nothing is changed but one `__init__`, which would import docker and modal. Where pytest runs the tests, the probe goes
+along (see `swebench_grader.py`); but not to pytest's own repository, where the runner is what the tests are about, nor
+where several commands are run, of which it would see the first.
 """
 
 import io
@@ -17,6 +19,8 @@ from typing import Any
 
 from agentic.tasks.errors import DataError
 from agentic.tasks.harbor_format import TEST
+from agentic.tasks.mutation.library_task import PROBE
+from agentic.tasks.packed import packed
 
 ARCHIVE = "tests/swebench.zip"
 PARTS = (
@@ -30,6 +34,8 @@ PARTS = (
     "unidiff/*.py",
 )
 """Of the installed packages; `unidiff` is what `swebench/utils.py` imports."""
+RUNNER_ITSELF = "pytest-dev__pytest-"
+"""How the instances of pytest's own repository are called."""
 SCRIPT = """\
 #!/bin/bash
 # The parsers need Python 3.10; published images have one beside that of the repository.
@@ -61,14 +67,33 @@ def grading_files(row: Mapping[str, Any], seconds: float) -> dict[str, bytes]:
         "log_parser": spec.log_parser,
         "eval_type": spec.eval_type,
         "seconds": seconds,
+        "has_witness": _is_run_by_pytest(spec),
     }
     return {
         TEST: SCRIPT.encode(),
         "tests/eval.sh": spec.eval_script.encode(),
         "tests/row.json": (json.dumps(needed, indent=1) + "\n").encode(),
-        "tests/swebench_grader.py": files("agentic.tasks").joinpath("swebench_grader.py").read_bytes(),
+        "tests/swebench_grader.py": packed("swebench_grader.py"),
+        f"tests/{PROBE}": files("agentic.tasks.mutation").joinpath("probe.py").read_bytes(),
         ARCHIVE: make_archive(),
     }
+
+
+def _is_run_by_pytest(spec: Any) -> bool:
+    from swebench.harness.log_parsers import PARSER_REGISTRY
+
+    line = {"a.py::test": "PASSED"}
+    reads_pytest = PARSER_REGISTRY[spec.log_parser]("PASSED a.py::test\n", spec) == line
+    is_one_run = len(_test_commands(spec.eval_script)) == 1
+    return bool(reads_pytest and is_one_run and not spec.instance_id.startswith(RUNNER_ITSELF))
+
+
+def _test_commands(script: str) -> list[str]:
+    """The lines between the package's marks, but for those that it adds itself."""
+    from swebench.harness.constants import END_TEST_OUTPUT, START_TEST_OUTPUT, TEST_EXIT_CODE_VAR
+
+    between = script.partition(START_TEST_OUTPUT)[2].partition(END_TEST_OUTPUT)[0].splitlines()[1:-1]
+    return [line for line in between if line.strip() and TEST_EXIT_CODE_VAR not in line]
 
 
 def make_archive() -> bytes:

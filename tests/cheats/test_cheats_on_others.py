@@ -12,7 +12,7 @@ from pathlib import Path
 
 import proxy_tokens
 import pytest
-from cheat_rig import FIX, UNIT
+from cheat_tasks import FIX, UNIT
 
 from agentic.proxy import (
     ProxyServer,

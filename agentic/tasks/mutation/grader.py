@@ -13,32 +13,21 @@ could still forge what it writes.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from agentic.tasks.descendants import end_descendants, guard_process
 
 TESTS = Path(os.environ.get("TESTS", "/tests"))
 LOGS = Path(os.environ.get("LOGS", "/logs/verifier"))
 CONFIGURATION = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml")
 STARTUP = ("sitecustomize.py", "usercustomize.py")
-SUBREAPER, NOT_DUMPABLE = 36, 4
 ENDING_SECONDS = 10.0
-
-
-def guard_process() -> None:
-    """Orphans are ours to end, and nobody of the same user may read our memory or descriptors."""
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    libc.prctl(SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(NOT_DUMPABLE, 0, 0, 0, 0)
 
 
 def restore(app: Path) -> None:
@@ -88,42 +77,14 @@ def run_tests(app: Path, seconds: float, out: Path, command: list[str]) -> dict[
     except subprocess.TimeoutExpired:
         return {}
     finally:
-        end_descendants(tests)
+        end_descendants(tests.pid, ENDING_SECONDS)
+        tests.poll()
     try:
         report = json.loads(out.read_text(encoding="utf-8"))
         outcomes = report["outcomes"] if report["word"] == word and not report["tampered"] else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return outcomes if isinstance(outcomes, dict) else {}
-
-
-def end_descendants(tests: subprocess.Popen[bytes]) -> None:
-    """Kill children until none is left; the orphans of each round become the children of the next."""
-    end = time.monotonic() + ENDING_SECONDS
-    while time.monotonic() < end:
-        for pid in list_children() or [tests.pid]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if tests.poll() is not None and not reap():
-            return
-        time.sleep(0.01)
-
-
-def reap() -> bool:
-    """Whether there are children still."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            continue
-    except ChildProcessError:
-        return False
-    return True
-
-
-def list_children() -> list[int]:
-    try:
-        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
-    except FileNotFoundError:  # a kernel without this file
-        return []
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from agentic.tasks.harbor_format import CONFIG, DOCKERFILE, INSTRUCTION, SOLUTION, TEST, TaskFolder, TaskSpec
 from agentic.tasks.mutation.edits import Edit
 from agentic.tasks.mutation.grader import CONFIGURATION
+from agentic.tasks.packed import packed
 
 WORK_FOLDER = "/app"
 PROBE = "agentic_probe.py"
@@ -96,11 +97,11 @@ def make_library_task(library: Library, mutant: LibraryMutant, task_id: str, sec
     contents = {
         CONFIG: spec.to_toml().encode(),
         INSTRUCTION: _instruction(library, mutant).encode(),
-        TEST: b"#!/bin/sh\nexec python3 -P /tests/grade.py\n",
+        TEST: b"#!/bin/sh\nexec python3 -I /tests/grade.py\n",
         SOLUTION: f"#!/bin/sh\nset -e\ncp /solution/original {WORK_FOLDER}/{mutant.path}\n".encode(),
         "solution/original": library.files[mutant.path],
         "tests/expected.json": (json.dumps(expected, indent=1) + "\n").encode(),
-        "tests/grade.py": files("agentic.tasks.mutation").joinpath("grader.py").read_bytes(),
+        "tests/grade.py": packed("mutation/grader.py"),
         f"tests/{PROBE}": files("agentic.tasks.mutation").joinpath("probe.py").read_bytes(),
     }
     contents |= {f"tests/suite/{name}": library.files[name] for name in sorted(suite)}

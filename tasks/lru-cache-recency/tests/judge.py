@@ -23,7 +23,6 @@ import ast
 import builtins
 import json
 import os
-import signal
 import sys
 import time
 import types
@@ -34,6 +33,53 @@ import unittest.result
 import unittest.runner
 import unittest.suite
 
+
+def guard_process() -> None:
+    """Orphans are ours to end, and nobody of the same user may read our memory or descriptors."""
+    import ctypes
+
+    subreaper, dumpable = 36, 4
+    libc = ctypes.CDLL(None)
+    libc.prctl(subreaper, 1, 0, 0, 0)
+    libc.prctl(dumpable, 0, 0, 0, 0)
+
+
+def end_descendants(child: int, seconds: float) -> None:
+    """Kill children until none is left; the orphans of each round become the children of the next."""
+    import signal
+    import time
+
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for pid in list_children() or [child]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if not reap():
+            return
+        time.sleep(0.002)
+
+
+def reap() -> bool:
+    """Whether there are children still."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return False
+    return True
+
+
+def list_children() -> list[int]:
+    """Of this process; none on a kernel without this file, where the child alone can be named."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:
+        return []
+
+
 # Imports are paid for in every trial, and pathlib costs more than most others together.
 # ruff: noqa: PTH103, PTH105, PTH112, PTH114, PTH118, PTH123
 TYPE_CHECKING = False
@@ -42,7 +88,6 @@ if TYPE_CHECKING:
 
 SECONDS = 40.0
 MOST_BYTES = 1 << 20
-SUBREAPER, NOT_DUMPABLE = 36, 4
 MODULE = "hidden_tests"
 IMPLICIT = {
     "_classSetupFailed",
@@ -57,15 +102,6 @@ IMPLICIT = {
     "__static_attributes__",
 }
 WATCHED = (unittest.case, unittest.loader, unittest.result, unittest.runner, unittest.suite, unittest, builtins)
-
-
-def guard_process() -> None:
-    """Orphans are ours to end, and nobody of the same user may read our memory or descriptors."""
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    libc.prctl(SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(NOT_DUMPABLE, 0, 0, 0, 0)
 
 
 def expected_tests(source: str) -> set[str]:
@@ -198,29 +234,6 @@ def read_report(reading: int) -> dict[str, Any]:
     return report if isinstance(report, dict) else {}
 
 
-def end_descendants(child: int) -> None:
-    """Kill children until none is left; the orphans of each round become the children of the next."""
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        for pid in list_children() or [child]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
-
-
-def list_children() -> list[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-            return [int(pid) for pid in file.read().split()]
-    except FileNotFoundError:  # a kernel without this file: the child alone can be named
-        return []
-
-
 def write_reward(logs: str, reward: int) -> None:
     os.makedirs(logs, exist_ok=True)
     for name in ("reward.json", "reward.txt"):
@@ -244,7 +257,7 @@ def main() -> None:
     word = os.urandom(16).hex()
     child, reading = start_child(path, source, word)
     report = read_report(reading)
-    end_descendants(child)
+    end_descendants(child, SECONDS)
     expected = expected_tests(source)
     if "tampered" in report:
         sys.stderr.write(f"the tests or their runner were changed {report['tampered']}\n")

@@ -3,12 +3,14 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from harbor.models.task.task import Task
 
 from agentic.tasks.harbor_format import read_task
+from agentic.tasks.packed import packed
 
 ROOT = Path(__file__).parents[3] / "tasks"
 FOLDERS = sorted(path for path in ROOT.iterdir() if (path / "task.toml").is_file())
@@ -45,6 +47,5 @@ def test_the_task_is_in_harbors_format_and_of_a_real_size(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_the_tasks_judge_is_the_one_of_this_project(folder: Path) -> None:
-    judge = Path(__file__).parents[3] / "agentic/tasks/unittest_judge.py"
-    assert (folder / "tests/judge.py").read_bytes() == judge.read_bytes(), f"copy {judge} to {folder}/tests/judge.py"
+def test_the_tasks_judge_is_the_one_of_this_project(folder: Path, golden: Callable[..., None]) -> None:
+    golden(folder / "tests/judge.py", packed("unittest_judge.py").decode())
