@@ -9,9 +9,11 @@ import io
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from agentic.rollout.errors import ChangesRefusedError
-from agentic.rollout.grading.tree import Entry, Kind, Limits, Listing, Node, folders_above, is_compiled, stays_inside
+from agentic.rollout.grading.tree import Entry, Kind, Limits, Listing, Node, folders_above, is_compiled
+from agentic.sandbox.transfer import stays_inside
 
 MODE_BITS = 0o777
 
@@ -64,7 +66,7 @@ def compare(untouched: Listing, agent: Listing) -> tuple[list[Change], list[str]
         if (
             new.kind is Kind.LINK
             and new != old
-            and not stays_inside(path, new.content.decode(errors="surrogateescape"))
+            and not stays_inside(PurePosixPath(path), new.content.decode(errors="surrogateescape"))
         ):
             left_out.append(path)
         elif new != old:

@@ -9,6 +9,7 @@ itself. What was undone is named.
 
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -92,8 +93,8 @@ def _merged(change: Change, untouched: Listing, policy: GradingPolicy, too_many:
 
 
 def is_shadow(path: str, entries: Mapping[str, Entry]) -> bool:
-    """Whether a new path gives a test runner's name to something else, where imports may begin: in a folder that the
-    untouched tree does not know as a package."""
+    """Whether a new path gives the name of a test runner, or of a module that it imports from the standard library, to
+    something else, where imports may begin: in a folder that the untouched tree does not know as a package."""
     for place in (*folders_above(path), path):
         folder, _, name = place.rpartition("/")
         stem = name.partition(".")[0]
@@ -101,7 +102,16 @@ def is_shadow(path: str, entries: Mapping[str, Entry]) -> bool:
             continue
         if f"{folder}/__init__.py".lstrip("/") not in entries:
             return True
-    return False
+    return path not in entries and _is_standard(path, entries)
+
+
+def _is_standard(path: str, entries: Mapping[str, Entry]) -> bool:
+    """In a new folder it is none: no imports begin there, and packages often have such modules of their own."""
+    place = path.removesuffix("/__init__.py")
+    folder, _, name = place.rpartition("/")
+    is_module = place != path or name.endswith(".py")
+    begins_imports = (not folder or folder in entries) and f"{folder}/__init__.py".lstrip("/") not in entries
+    return is_module and begins_imports and name.removesuffix(".py") in sys.stdlib_module_names
 
 
 Merge = Callable[[str, str], str | None]

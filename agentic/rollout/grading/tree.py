@@ -9,7 +9,6 @@ compiled code could stand for other sources than it lies beside.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import PurePosixPath
 
 from agentic.rollout.errors import ChangesRefusedError
 
@@ -153,12 +152,3 @@ def check_size(listing: Listing, limits: Limits) -> None:
     total = sum(entry.size_bytes for _, entry in recent)
     if total > limits.total_bytes:
         raise ChangesRefusedError(f"{total} bytes were changed and {limits.total_bytes} are taken at most")
-
-
-def stays_inside(path: str, destination: str) -> bool:
-    """Whether a link at this path can only lead to places below the working folder. A `..` after a name could climb
-    from wherever another link leads to, so only leading ones count as safe."""
-    target = PurePosixPath(destination)
-    ups = sum(part == ".." for part in target.parts)
-    depth = len(PurePosixPath(path).parts) - 1
-    return not target.is_absolute() and all(part == ".." for part in target.parts[:ups]) and ups <= depth

@@ -17,7 +17,7 @@ from agentic.rollout.grading.changes import Change, compare, removed_paths
 from agentic.rollout.grading.collecting import read_listing
 from agentic.rollout.grading.patch import make_patch
 from agentic.rollout.grading.protection import merge_ini, merge_toml, undo
-from agentic.rollout.grading.tree import Entry, Kind, Limits, Listing, Node, check_size, stays_inside
+from agentic.rollout.grading.tree import Entry, Kind, Limits, Listing, Node, check_size
 from agentic.tasks.grading_policy import GradingPolicy, read_policy
 
 NAMES = ("a", "b.py", "src/c.py", "src/d/e.txt", "tests/test_x.py", "conftest.py", "setup.cfg")
@@ -152,7 +152,6 @@ def test_more_than_the_limits_is_refused_by_name():
     ],
 )
 def test_a_link_is_taken_only_when_it_can_lead_nowhere_else(path, target, inside):
-    assert stays_inside(path, target) is inside
     link = Node(Kind.LINK, 0o777, target.encode())
     agent = Listing("/app", {path: Entry(Kind.LINK, 0o777, (0, 0), 1, True)}, {path: link})
     changes, left_out = compare(Listing("/app", {}), agent)
@@ -231,6 +230,15 @@ def test_a_runners_name_is_protected_only_where_the_image_has_it_not():
         "pkg/pytest_tools.py",
     }
     assert {"pytest.py", "src/pluggy/__init__.py"} <= set(undone)
+
+
+def test_a_new_module_where_imports_begin_may_not_have_a_name_of_the_standard_library():
+    before = {"pkg/__init__.py": "", "src/calc.py": "", "queue.py": "the image's own"}
+    shadows = {"argparse.py": "y", "json/__init__.py": "y", "src/shutil.py": "y"}
+    honest = {"pkg/types.py": "y", "new/types.py": "y", "queue.py": "y", "platform/notes.py": "y", "json.md": "y"}
+    untouched = listing(before)
+    kept, undone = undo(compare(untouched, listing({**before, **shadows, **honest}))[0], untouched, GradingPolicy())
+    assert ({change.path for change in kept}, set(undone)) == (set(honest), set(shadows))
 
 
 def without(tree, *folders):
