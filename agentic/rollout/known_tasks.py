@@ -1,29 +1,40 @@
-"""Harbor's trials without reading a task's whole folder twice for each of them.
+"""Harbor's trials without reading a task's whole folder three times for each of them.
 
 Harbor hashes the folder when a trial is made, for `lock.json`, and again, in another way, for `result.json`: a third of
-all the processor time that a trial takes in this process, and the longest step on the event loop. A training run makes
-thousands of trials of each task. Here both digests are those of the folder as it was last read, and it is read again
-when a file in it has another size, mode or time of change.
+all the processor time that a trial takes in this process, and the longest step on the event loop. A sixth goes into
+reading `task.toml` and asking which files the folder's `.harborignore` leaves. A training run makes thousands of trials
+of each task. Here all of it is that of the folder as it was last read, and it is read again when a file in it has
+another size, mode or time of change. Of the most recent folders and, in each, configurations: a server's tasks come and
+go. Each trial has a task of its own, whose configuration it may change.
+
+Harbor has no public place for a digest that is known, so `_task` and `_write_trial_lock` are Harbor's own; a test holds
+what comes out to what Harbor itself writes, so that another version of it cannot differ unseen.
 """
 
+import copy
 import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import override
+from typing import Self, override
 
 from harbor.models.job.lock import TrialLock
+from harbor.models.task.file_filter import TaskFileFilter
 from harbor.models.task.task import Task
 from harbor.models.trial.config import TrialConfig
 from harbor.tasks.client import TaskDownloadResult
 from harbor.trial.single_step import SingleStepTrial
 from harbor.trial.trial import Trial, check_trial_config
+from harbor.utils.file_selection import FileSelection
 
 _log = logging.getLogger(__name__)
 
 type State = tuple[tuple[str, int, int, int], ...]
 """(path, mode, size, time of change) of each file."""
+
+FOLDERS, _LOCKS = 2048, 16
+"""Kept at most: of folders, and of each folder's locks, one for every configuration of agent and environment."""
 
 _OWN_FIELDS = {"trial_name", "trials_dir", "job_id"}
 """Of a trial's configuration: what two trials with the same lock may differ in."""
@@ -34,6 +45,7 @@ class _Known:
     """What was read of one folder."""
 
     state: State
+    task: "_KnownTask"
     checksum: str | None = None
     locks: dict[str, TrialLock] = field(default_factory=dict)
 
@@ -41,18 +53,18 @@ class _Known:
 class KnownTasks:
     """The folders that trials of a process were made from."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_folders: int = FOLDERS) -> None:
+        self._most_folders = most_folders
         self._known: dict[Path, _Known] = {}
 
     async def make_trial(self, config: TrialConfig) -> Trial:
         """As `Trial.create`, for a task in a folder of this machine. Raises what that raises."""
         folder = config.task.path
-        task = _KnownTask(task_dir=folder, disable_verification=config.verifier.disable)
-        if task.has_steps:
+        if config.verifier.disable or (known := self._look(folder)).task.has_steps:
             return await Trial.create(config)
+        task = known.task.for_trial(known)
         for warning in check_trial_config(task.config, config.environment, config.verifier):
             _log.warning("task %s: %s", task.name, warning)
-        task.known = self._look(folder)
         return _KnownTrial(
             config,
             _task=task,
@@ -63,8 +75,17 @@ class KnownTasks:
         state = tuple(sorted(_files(folder, "")))
         known = self._known.get(folder)
         if known is None or known.state != state:
-            known = self._known[folder] = _Known(state)
+            known = _Known(state, _KnownTask(task_dir=folder))
+        self._known.pop(folder, None)
+        self._known[folder] = known  # The latest is the last.
+        _keep(self._known, self._most_folders)
         return known
+
+
+def _keep[K, V](known: dict[K, V], most: int) -> None:
+    """The latest; a dictionary has its items in the order in which they came."""
+    while len(known) > most:
+        del known[next(iter(known))]
 
 
 def _files(folder: Path | str, prefix: str) -> Iterator[tuple[str, int, int, int]]:
@@ -78,8 +99,39 @@ def _files(folder: Path | str, prefix: str) -> Iterator[tuple[str, int, int, int
                 yield name, status.st_mode, status.st_size, status.st_ctime_ns
 
 
+class _KnownFilter(TaskFileFilter):  # type: ignore[misc]
+    """Answers for a folder that has not changed."""
+
+    def __init__(self, task_dir: Path) -> None:
+        super().__init__(task_dir)
+        self._included: set[Path] = set()
+        self._selected: dict[Path, FileSelection] = {}
+
+    @override
+    def require_included(self, path: Path) -> None:
+        if path not in self._included:
+            super().require_included(path)
+            self._included.add(path)
+
+    @override
+    def select(self, source_dir: Path) -> FileSelection:
+        if source_dir not in self._selected:
+            self._selected[source_dir] = super().select(source_dir)
+        return self._selected[source_dir]
+
+
 class _KnownTask(Task):  # type: ignore[misc]
     known: _Known
+
+    def __init__(self, task_dir: Path) -> None:
+        super().__init__(task_dir)
+        self.file_filter = _KnownFilter(self.paths.task_dir)
+
+    def for_trial(self, known: _Known) -> Self:
+        """One that can be changed without changing this."""
+        task = copy.copy(self)
+        task.config, task.known = self.config.model_copy(deep=True), known
+        return task
 
     @property
     @override
@@ -96,6 +148,7 @@ class _KnownTrial(SingleStepTrial):  # type: ignore[misc]
         key = self.config.model_dump_json(exclude=_OWN_FIELDS)
         if key not in locks:
             locks[key] = super()._write_trial_lock()
+            _keep(locks, _LOCKS)
         else:
             self.paths.lock_path.write_text(locks[key].model_dump_json(indent=4, exclude_none=True))
         return locks[key]

@@ -53,3 +53,36 @@ async def test_a_changed_task_and_another_agent_are_seen(config_for, task_dir):
     assert other["agent"] != lock["agent"]
     assert changed["task"]["digest"] != lock["task"]["digest"]
     assert changed_checksum != checksum
+
+
+async def test_what_a_trial_does_to_its_tasks_configuration_the_next_one_does_not_see(config_for):
+    known = KnownTasks()
+    first = await known.make_trial(config_for("first"))
+    before = first.task.config.model_dump()
+    first.task.config.environment.cpus, first.task.config.verifier.env["A"] = 3, "b"
+    second = await known.make_trial(config_for("second"))
+    assert second.task.config.model_dump() == before
+    assert second.task.config is not first.task.config
+
+
+async def test_files_that_an_ignore_file_leaves_out_later_are_left_out(config_for, task_dir):
+    known = KnownTasks()
+    (task_dir / "tests" / "notes.txt").write_text("for people")
+    tests = task_dir.resolve() / "tests"
+    task = (await known.make_trial(config_for("before"))).task
+    assert {str(path) for path in task.file_filter.select(tests).relative_paths} == {"notes.txt", "test.sh"}
+    (task_dir / "tests" / ".harborignore").write_text("notes.txt\n")
+    task = (await known.make_trial(config_for("after"))).task
+    for _ in range(2):
+        assert [str(path) for path in task.file_filter.select(tests).relative_paths] == ["test.sh"]
+        with pytest.raises(ValueError, match="excluded"):
+            task.file_filter.require_included(tests / "notes.txt")
+
+
+async def test_only_the_latest_folders_are_kept(config_for, write_task, tmp_path):
+    known = KnownTasks(most_folders=1)
+    other = config_for("other").model_copy(update={"task": TaskConfig(path=write_task(tmp_path / "tasks" / "other"))})
+    first, second = [(await known.make_trial(config_for(name))).task.known for name in ("first", "second")]
+    await known.make_trial(other)
+    third = (await known.make_trial(config_for("third"))).task.known
+    assert (first is second, first is third) == (True, False)
