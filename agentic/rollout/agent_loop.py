@@ -32,7 +32,7 @@ class RemoteAgentLoop(AgentLoopBase):  # type: ignore[misc]
         """The sample's trajectories; none when it was lost to infrastructure."""
         job = load_job()
         phase = phase_of(row["extra_info"]["split"])
-        request = rollout_request(job, phase, sampling_params, row)
+        request = self.request_of(job, phase, sampling_params, row)
         proxy = proxy_of_run(job, self.server_manager)
         trials = trials_of_run(job)
         result = await run_rollout(request, job.rollout, proxy, trials)
@@ -42,6 +42,12 @@ class RemoteAgentLoop(AgentLoopBase):  # type: ignore[misc]
         decode = functools.partial(self.tokenizer.decode, skip_special_tokens=True)
         await asyncio.to_thread(leave_folders, result, job.rollout, decode)
         return agent_loop_outputs(result, rows)
+
+    def request_of(
+        self, job: RolloutJob, phase: Phase, sampling_params: Mapping[str, Any], row: Mapping[str, Any]
+    ) -> RolloutRequest:
+        """What is rolled out; who measures loops puts an environment of its own into it."""
+        return rollout_request(job, phase, sampling_params, row)
 
 
 def rollout_request(

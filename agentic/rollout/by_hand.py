@@ -21,6 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from agentic.errors import AgenticError
 from agentic.proxy import Engine, ProxyServer, Renderer, Sampling, SealedSession, SessionHandle, SessionSpec
+from agentic.proxy.models import SessionInfo
+from agentic.rollout.engine_time import TimedEngine, TimedProxy
 from agentic.rollout.errors import RolloutConfigError
 from agentic.rollout.folder import cause, leave_folders
 from agentic.rollout.proxy_socket import advertised, prepare_folder, proxy_settings, sandbox_environment
@@ -38,6 +40,9 @@ SCRIPTED = "scripted:"
 type Say = Callable[[str], None]
 type BuildImage = Callable[[Path, Path, SandboxSettings], Awaitable[None]]
 """Given the task's folder, the store and the sandbox; raises when the image cannot be built."""
+
+_FIXED = {"keep_trials": "all", "infra_retries": 0, "concurrency": 1}
+"""What one trial by hand is, whatever is set."""
 
 _SANDBOX: TypeAdapter[SandboxSettings] = TypeAdapter(SandboxSettings)
 
@@ -68,7 +73,8 @@ class Report:
     """What came out."""
 
     result: RolloutResult
-    folder: Path
+    folder: Path | None
+    """None where the disk took none."""
 
     @property
     def exit_code(self) -> int:
@@ -87,7 +93,8 @@ class Report:
             "calls": result.sealed.calls if result.sealed else 0,
             "tokens": result.sealed.sampled_tokens if result.sealed else 0,
             "seconds": round(result.seconds, 2),
-            "folder": str(self.folder),
+            "engine_seconds": round(result.engine_seconds, 2),
+            "folder": str(self.folder) if self.folder else None,
         }
 
 
@@ -105,10 +112,12 @@ def read_settings(agent: str, sandbox: str, assignments: Mapping[str, Any]) -> t
         place[last] = value
     if unknown := sorted(values.keys() - {"rollout", "sandbox"}):
         raise RolloutConfigError(f"--set {unknown[0]}...: write rollout.KEY=VALUE or sandbox.KEY=VALUE")
-    fixed = {"keep_trials": "all", "infra_retries": 0, "concurrency": 1}
+    if fixed := sorted(_FIXED.keys() & values["rollout"].keys()):
+        name = fixed[0]
+        raise RolloutConfigError(f"--set rollout.{name}: it is {_FIXED[name]!r} for a trial by hand: leave it out")
     try:
         return (
-            RolloutSettings.model_validate(values["rollout"] | fixed),
+            RolloutSettings.model_validate(values["rollout"] | _FIXED),
             _SANDBOX.validate_python(values["sandbox"]),
         )
     except ValidationError as error:
@@ -128,10 +137,10 @@ async def run_by_hand(order: ByHand, build_image: BuildImage, say: Say) -> Repor
         await build_image(order.task, order.images, order.sandbox)
         say(f"image ready after {time.monotonic() - began:.1f} s")
         async with _serving(order, engine, renderer) as (proxy, runner):
-            trials = _Told(runner, proxy, say)
+            trials = _Told(runner, proxy.sessions, say)
             result = await run_rollout(_request(order), order.settings, _ToldProxy(proxy, say), trials)
-    (folder,) = leave_folders(result, order.settings, renderer.decode)
-    return Report(result, folder)
+    folders = leave_folders(result, order.settings, renderer.decode)
+    return Report(result, folders[0] if folders else None)
 
 
 def _model(order: ByHand, scratch: Path) -> tuple[Renderer, Engine]:
@@ -158,15 +167,16 @@ def _model(order: ByHand, scratch: Path) -> tuple[Renderer, Engine]:
 
 
 @contextlib.asynccontextmanager
-async def _serving(order: ByHand, engine: Engine, renderer: Renderer) -> AsyncIterator[tuple[ProxyServer, TrialRunner]]:
+async def _serving(order: ByHand, engine: Engine, renderer: Renderer) -> AsyncIterator[tuple[TimedProxy, TrialRunner]]:
     settings = advertised(proxy_settings(order.settings, order.sandbox, order.run_id))
-    proxy = ProxyServer(settings, engine, renderer)
+    timed = TimedEngine(engine)
+    proxy = ProxyServer(settings, timed, renderer)
     prepare_folder(proxy.unix_socket)
     await proxy.start()
     try:
         runner = sandboxed_runner(order.run_id, order.images, order.sandbox, concurrency=1)
         try:
-            yield proxy, runner
+            yield TimedProxy(proxy, timed), runner
         finally:
             await runner.close()
     finally:
@@ -193,7 +203,7 @@ def _request(order: ByHand) -> RolloutRequest:
 class _ToldProxy:
     """The proxy's control side, saying what a session is about to become."""
 
-    def __init__(self, proxy: ProxyServer, say: Say) -> None:
+    def __init__(self, proxy: TimedProxy, say: Say) -> None:
         self._proxy, self._say = proxy, say
 
     async def open(self, spec: SessionSpec) -> SessionHandle:
@@ -207,12 +217,15 @@ class _ToldProxy:
     async def drop(self, session_id: str) -> None:
         await self._proxy.drop(session_id)
 
+    async def engine_seconds(self, session_id: str) -> float:
+        return await self._proxy.engine_seconds(session_id)
+
 
 class _Told:
     """A trial runner that says, twice a second and when the trial is over, how far the model has got."""
 
-    def __init__(self, runner: TrialRunner, proxy: ProxyServer, say: Say) -> None:
-        self._runner, self._proxy, self._say = runner, proxy, say
+    def __init__(self, runner: TrialRunner, sessions: Callable[[], Awaitable[list[SessionInfo]]], say: Say) -> None:
+        self._runner, self._sessions, self._say = runner, sessions, say
         self._began, self._told = time.monotonic(), ""
 
     async def run(self, request: TrialRequest) -> TrialResult:
@@ -236,7 +249,7 @@ class _Told:
 
     async def _tell(self) -> None:
         """Nothing, where nothing has changed."""
-        for info in await self._proxy.list():
+        for info in await self._sessions():
             line = f"{info.calls} calls, {info.sampled_tokens} tokens sampled"
             if line != self._told:
                 self._say(f"{time.monotonic() - self._began:.0f} s: {line}")

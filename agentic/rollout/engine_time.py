@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from agentic.proxy import Engine, ProxyServer, SealedSession, SessionHandle, SessionSpec
 from agentic.proxy.engines.base import Chunk, session_of
-from agentic.proxy.models import CallSampling
+from agentic.proxy.models import CallSampling, SessionInfo
 
 
 @runtime_checkable
@@ -82,6 +82,10 @@ class TimedProxy:
         """See `ProxyControl.drop`."""
         self._engine.take(session_id)
         await self._server.drop(session_id)
+
+    async def sessions(self) -> list[SessionInfo]:
+        """The sessions that are open."""
+        return await self._server.list()
 
     async def engine_seconds(self, session_id: str) -> float:
         """See `TimesEngine.engine_seconds`."""

@@ -163,7 +163,7 @@ class TrialRunner:
     async def run(self, request: TrialRequest) -> TrialResult:
         """See `TrialControl.run`. Cancelling the caller cancels the trial, and waits for its sandbox to stop."""
         if request.trial_id in self._running:
-            return _lost(request, "DuplicateTrial", f"trial {request.trial_id!r} is already running")
+            return lost(request.trial_id, "DuplicateTrial", f"trial {request.trial_id!r} is already running")
         work = asyncio.create_task(self._admitted(request), name=f"trial-{request.trial_id}")
         self._running[request.trial_id] = work
         try:
@@ -389,8 +389,9 @@ def _fitting(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _lost(request: TrialRequest, exception: str, message: str) -> TrialResult:
-    return TrialResult(request.trial_id, TrialFacts(exception=exception, message=message))
+def lost(trial_id: str, exception: str, message: str) -> TrialResult:
+    """The result of a trial that was given up."""
+    return TrialResult(trial_id, TrialFacts(exception=exception, message=message))
 
 
 def _numbers(rewards: Mapping[str, float] | None) -> dict[str, float] | None:

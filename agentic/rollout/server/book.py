@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from agentic.rollout.outcomes import TrialFacts
 from agentic.rollout.server.wire import TrialEvent, TrialOrder, TrialState, TrialStatus
 from agentic.rollout.trial import TrialResult
 
@@ -127,8 +126,3 @@ def read_rows(rows: Iterable[dict[str, Any]]) -> dict[str, Entry]:
         entry.move(state, row["at"], result, has_folder=bool(row.get("folder")))
         entry.told = len(entry.events)
     return entries
-
-
-def lost(trial_id: str, exception: str, message: str) -> TrialResult:
-    """The result of a trial that the server has to give up."""
-    return TrialResult(trial_id, TrialFacts(exception=exception, message=message))

@@ -24,11 +24,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from pydantic import ValidationError
 
 from agentic.rollout.errors import RolloutConfigError, TaskFolderError, TrialServerRefusal
-from agentic.rollout.outcomes import TrialFacts
 from agentic.rollout.server.tasks import digest_of, pack_folder, receive_folder
 from agentic.rollout.server.wire import Refusal, TrialEvent, TrialOrder, TrialState
 from agentic.rollout.settings import RolloutSettings, TrialServerSettings
-from agentic.rollout.trial import CLEANUP_SECONDS, TrialRequest, TrialResult
+from agentic.rollout.trial import CLEANUP_SECONDS, TrialRequest, TrialResult, lost
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +113,7 @@ class TrialServerControl:
         try:
             order = await self._order(request)
         except (TaskFolderError, OSError) as error:
-            return _lost(request, type(error).__name__, str(error))
+            return lost(request.trial_id, type(error).__name__, str(error))
         patience = _Patience(self._settings.unreachable_seconds)
         try:
             await self._submit(order, request, patience)
@@ -123,17 +122,17 @@ class TrialServerControl:
             await self._give_up(request.trial_id)
             raise
         except _Lost as error:
-            return _lost(request, "TrialServerUnavailable", str(error))
+            return lost(request.trial_id, "TrialServerUnavailable", str(error))
         except _Refused as error:
             if error.code == "taken":
-                return _lost(request, "DuplicateTrial", str(error))
-            return _lost(request, "TrialServerUnavailable", str(error))
+                return lost(request.trial_id, "DuplicateTrial", str(error))
+            return lost(request.trial_id, "TrialServerUnavailable", str(error))
         except OSError as error:  # Of this machine's disk, which the task's folder is packed on.
-            return _lost(request, type(error).__name__, f"the task could not be sent: {error}")
+            return lost(request.trial_id, type(error).__name__, f"the task could not be sent: {error}")
         if event.has_folder:
             await self._fetch_folder(request)
         if event.result is None:
-            return _lost(request, "TrialServerUnavailable", "the server ended the trial without a result")
+            return lost(request.trial_id, "TrialServerUnavailable", "the server ended the trial without a result")
         return event.result
 
     async def cancel(self, trial_id: str) -> None:
@@ -309,7 +308,3 @@ async def _refusal_of(response: aiohttp.ClientResponse) -> Exception:
         return TrialServerRefusal(f"the trial server refuses: {refusal.message}")
     wait = response.headers.get("Retry-After")
     return _Refused(refusal, float(wait) if wait and wait.isdigit() else None)
-
-
-def _lost(request: TrialRequest, exception: str, message: str) -> TrialResult:
-    return TrialResult(request.trial_id, TrialFacts(exception=exception, message=message))

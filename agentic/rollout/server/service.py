@@ -19,12 +19,12 @@ from typing import Any, Protocol
 from agentic.errors import PermanentError
 from agentic.rollout.errors import JournalError, TaskFolderError
 from agentic.rollout.leases import Leases
-from agentic.rollout.server.book import RESTARTED, Ending, Entry, lost, read_rows, row_of, rows_of
+from agentic.rollout.server.book import RESTARTED, Ending, Entry, read_rows, row_of, rows_of
 from agentic.rollout.server.journal import Journal
 from agentic.rollout.server.settings import ServerSettings
 from agentic.rollout.server.tasks import TaskStore, variables_of
 from agentic.rollout.server.wire import Capacity, Refusal, TrialEvent, TrialOrder, TrialState
-from agentic.rollout.trial import TrialControl, TrialRequest, TrialResult
+from agentic.rollout.trial import TrialControl, TrialRequest, TrialResult, lost
 
 _log = logging.getLogger(__name__)
 
