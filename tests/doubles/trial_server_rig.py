@@ -6,6 +6,8 @@ import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
+
 from agentic.rollout.server.journal import Journal
 from agentic.rollout.server.keys import Keys
 from agentic.rollout.server.serving import Place, listen, make_server
@@ -36,6 +38,16 @@ async def serving(folder, *, runner=None, keys=(KEY,), port=0, **changes):
     finally:
         server.should_exit = True
         await running
+
+
+async def filled(url, running=1, queued=1):
+    """Waits until so many trials run on a server, and so many wait there."""
+    async with asyncio.timeout(30), aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as http:
+        while True:
+            capacity = await (await http.get(f"{url}/v1/capacity")).json()
+            if (capacity["running"], capacity["queued"]) == (running, queued):
+                return
+            await asyncio.sleep(0.05)
 
 
 async def start_process(folder, *settings, port=0, arguments=()):

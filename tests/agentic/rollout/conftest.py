@@ -1,5 +1,6 @@
 """A hand-written repair task, the environment double to run it in, and a proxy whose policy is scripted."""
 
+import asyncio
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -73,6 +74,30 @@ def build_tasks():
 @pytest.fixture
 def task_dir(tmp_path):
     return _write_task(tmp_path / "tasks" / "calc")
+
+
+class Gate:
+    """An agent's command that says when it runs, and goes on when it is let."""
+
+    def __init__(self, folder):
+        self._begun, self._open = folder / "begun", folder / "open"
+        self.command = f"touch {self._begun}; while [ ! -e {self._open} ]; do sleep 0.02; done"
+
+    async def begun(self):
+        async with asyncio.timeout(30):
+            while not self._begun.exists():
+                await asyncio.sleep(0.02)
+
+    def open(self):
+        self._open.touch()
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """What a test is about happens between `begun` and `open`, however slow the machine is."""
+    made = Gate(tmp_path)
+    yield made
+    made.open()
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ async def test_the_trials_of_a_worker_that_has_died_are_ended_with_their_sandbox
         request = trial_for(command, trial_id=worker, task_dir=str(task), environment=EnvironmentSpec())
         return asyncio.create_task(actor.run(request, worker))
 
-    dead, alive = run("sleep 577.215", "dead"), run("sleep 5", "alive")
+    dead, alive = run("sleep 577.215", "dead"), run("sleep 10", "alive")
     while not dead.done():
         await asyncio.sleep(0.2)
         await actor.renew("alive")

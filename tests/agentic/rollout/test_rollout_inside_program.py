@@ -56,9 +56,9 @@ def test_a_command_out_of_time_takes_along_what_it_started_in_groups_of_their_ow
 def test_what_runs_in_the_background_neither_ends_nor_holds_up_its_command(tmp_path):
     done = tmp_path / "done"
     chatter = "i=0; while [ $i -lt 4000 ]; do echo a line that fills the pipe in the end $i; i=$((i+1)); done"
-    _, exit_code = shell(f"(sleep 1.5; {chatter}; touch {done}) &")
+    _, exit_code = shell(f"(while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; {chatter}; touch {done}) &")
     assert exit_code == 0
-    assert not done.exists()
+    (tmp_path / "go").touch()
     until = time.monotonic() + 10
     while not done.exists() and time.monotonic() < until:
         time.sleep(0.05)

@@ -1,5 +1,6 @@
 import asyncio
 
+import process_environment
 import pytest
 
 from agentic.proxy import Sampling, ScriptedReply
@@ -151,7 +152,7 @@ async def test_no_session_outlives_its_rollout(serve, policy, request_for):
 async def test_cancelling_a_rollout_ends_trial_and_session(serve, policy, request_for):
     async with serve(policy("```bash\nsleep 30\n```")) as proxy:
         running = asyncio.create_task(roll_out(proxy, request_for()))
-        await asyncio.sleep(1.0)
+        await process_environment.a_sandbox_lives()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

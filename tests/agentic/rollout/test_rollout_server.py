@@ -9,7 +9,7 @@ import aiohttp
 import process_environment
 import pytest
 from hostile_archives import nested_past_the_longest_path
-from trial_server_rig import KEY, PROCESS_ENVIRONMENT, serving
+from trial_server_rig import KEY, PROCESS_ENVIRONMENT, filled, serving
 
 from agentic.rollout.errors import TrialServerRefusal
 from agentic.rollout.server.client import TrialServerControl
@@ -111,28 +111,18 @@ async def test_the_openapi_document_describes_every_route_and_refusal(tmp_path, 
 
 
 async def test_a_full_server_says_when_to_come_again_and_every_client_gets_its_turn(
-    tmp_path, trial_for, control, http, task_dir
+    tmp_path, trial_for, control, http, task_dir, gate
 ):
     async with serving(tmp_path / "server", concurrency=1, queue=1, retry_after_seconds=1) as url:
         trials = control(url)
-        running = [asyncio.create_task(trials.run(trial_for("sleep 0.7", FIX, trial_id=f"t{n}"))) for n in range(4)]
-        await until(lambda: is_full(http, url))
+        running = [asyncio.create_task(trials.run(trial_for(gate.command, FIX, trial_id=f"t{n}"))) for n in range(4)]
+        await filled(url)
         refused = await http.put(
             f"{url}/v1/trials/late", json=order_of(trial_for(trial_id="late"), digest_of(task_dir))
         )
         assert (refused.status, refused.headers["Retry-After"], (await refused.json())["code"]) == (429, "1", "busy")
+        gate.open()
         assert [(await each).facts.rewards for each in running] == [{"reward": 1.0}] * 4
-
-
-async def is_full(http, url):
-    capacity = await (await http.get(f"{url}/v1/capacity")).json()
-    return (capacity["running"], capacity["queued"]) == (1, 1)
-
-
-async def until(condition, seconds=10):
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.05)
 
 
 async def test_a_repeated_order_is_the_same_trial_and_another_one_under_its_id_is_refused(
@@ -195,11 +185,7 @@ async def test_a_trial_that_nobody_asks_for_any_more_is_ended_with_its_sandbox(t
             order = order_of(trial_for("sleep 30", trial_id=name), digest_of(task_dir))
             await http.put(f"{url}/v1/trials/{name}", json=order)
 
-        async def is_empty():
-            capacity = await (await http.get(f"{url}/v1/capacity")).json()
-            return capacity["running"] + capacity["queued"] == 0
-
-        await until(is_empty)
+        await filled(url, running=0, queued=0)
         assert not process_environment.ProcessEnvironment.live
         for name, moves in (("runs", 3), ("waits", 2)):
             status = await (await http.get(f"{url}/v1/trials/{name}")).json()
@@ -207,8 +193,8 @@ async def test_a_trial_that_nobody_asks_for_any_more_is_ended_with_its_sandbox(t
 
 
 async def test_a_trial_whose_events_are_read_outlives_its_lease(tmp_path, trial_for, control):
-    async with serving(tmp_path / "server", lease_seconds=0.5, ping_seconds=0.1) as url:
-        assert (await control(url).run(trial_for("sleep 2", FIX))).facts.rewards == {"reward": 1.0}
+    async with serving(tmp_path / "server", lease_seconds=1.5, ping_seconds=0.2) as url:
+        assert (await control(url).run(trial_for("sleep 4", FIX))).facts.rewards == {"reward": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -326,7 +312,7 @@ async def test_a_server_that_stops_ends_its_trials_and_says_so(tmp_path, trial_f
         running = asyncio.create_task(trials.run(trial_for("sleep 30", trial_id="runs")))
         await process_environment.a_sandbox_lives()
         waiting = asyncio.create_task(trials.run(trial_for(FIX, trial_id="waits")))
-        await asyncio.sleep(1.0)
+        await filled(url)
     assert not process_environment.ProcessEnvironment.live
     assert (await running).facts.exception == "ServerStopping"
     assert (await waiting).facts.exception == "TrialServerUnavailable"
@@ -338,7 +324,7 @@ async def test_what_waited_when_the_server_stopped_runs_on_the_next_one(tmp_path
         running = asyncio.create_task(trials.run(trial_for("sleep 30", trial_id="runs")))
         await process_environment.a_sandbox_lives()
         waiting = asyncio.create_task(trials.run(trial_for(FIX, trial_id="waits")))
-        await asyncio.sleep(0.5)
+        await filled(url)
     assert (await running).facts.exception == "ServerStopping"
     async with serving(tmp_path / "server", concurrency=1, port=port):
         assert (await waiting).facts.rewards == {"reward": 1.0}
@@ -350,7 +336,7 @@ async def test_a_server_that_is_not_there_is_an_infra_loss(tmp_path, trial_for, 
 
 
 async def test_results_and_folders_are_forgotten_in_time(tmp_path, trial_for, control, http):
-    async with serving(tmp_path / "server", record_seconds=0.2) as url:
+    async with serving(tmp_path / "server") as url:
         await control(url).run(trial_for(FIX))
     assert (tmp_path / "server" / "trials" / "trial-1").is_dir()
     await asyncio.sleep(0.3)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from trial_server_rig import KEY, serving
+from trial_server_rig import KEY, filled, serving
 
 from agentic.rollout.grading.report import GradingReport
 from agentic.rollout.server.client import TrialServerControl
@@ -227,14 +227,15 @@ async def test_a_trial_that_the_server_cannot_run_ends_with_the_reason_and_frees
             assert lost.facts.message == "can't start new thread"
 
 
-async def test_a_task_that_was_removed_while_its_trial_waited_is_its_reason(tmp_path, trial_for, control):
+async def test_a_task_that_was_removed_while_its_trial_waited_is_its_reason(tmp_path, trial_for, control, gate):
     async with serving(tmp_path / "server", concurrency=1) as url:
-        first = asyncio.create_task(control(url).run(trial_for("sleep 1.5", FIX, trial_id="first")))
-        await asyncio.sleep(0.6)
+        first = asyncio.create_task(control(url).run(trial_for(gate.command, FIX, trial_id="first")))
+        await gate.begun()
         second = asyncio.create_task(control(url).run(trial_for(FIX, trial_id="second")))
-        await asyncio.sleep(0.3)
+        await filled(url)
         for folder in (tmp_path / "server" / "tasks").iterdir():
             shutil.rmtree(folder)
+        gate.open()
         await first
         lost = await asyncio.wait_for(second, 10)
     assert (lost.facts.rewards, lost.facts.exception) == (None, "TaskFolderError")

@@ -47,13 +47,13 @@ async def server(tmp_path):
         process._transport.close()
 
 
-async def test_a_killed_server_reports_what_ran_and_runs_what_waited_once(tmp_path, trial_for, server):
+async def test_a_killed_server_reports_what_ran_and_runs_what_waited_once(tmp_path, trial_for, server, gate):
     ran = tmp_path / "ran"
     process, url = await server("concurrency=1")
     trials = TrialServerControl(TrialServerSettings(url=url), KEY)
     ended = await trials.run(trial_for(f"echo ended >> {ran}", FIX, trial_id="ended"))
     assert ended.facts.rewards == {"reward": 1.0}
-    running = asyncio.create_task(trials.run(trial_for(f"echo runs >> {ran}", "sleep 3", trial_id="runs")))
+    running = asyncio.create_task(trials.run(trial_for(f"echo runs >> {ran}", gate.command, trial_id="runs")))
     await wait_for_line(ran, "runs")
     waiting = asyncio.create_task(trials.run(trial_for(f"echo waits >> {ran}", FIX, trial_id="waits")))
     await wait_for_line(tmp_path / "server" / "journal.jsonl", '"trial":"waits"')

@@ -1,6 +1,7 @@
 import asyncio
 import logging
 
+import process_environment
 import pytest
 from pydantic import ValidationError
 
@@ -40,15 +41,17 @@ async def test_a_reward_that_is_no_number_is_a_fact(trial_for, tmp_path, write_t
     assert (result.facts.rewards, result.facts.exception) == (None, exception)
 
 
-async def test_a_sandbox_that_does_not_stop_is_given_up_and_said(trial_for, caplog):
+async def test_a_sandbox_that_does_not_stop_is_given_up_and_said(trial_for, caplog, gate):
     runner = TrialRunner(1, cleanup_seconds=0.2)
-    running = asyncio.create_task(runner.run(trial_for("sleep 30", environment_kwargs={"stop_seconds": 1.0})))
-    await asyncio.sleep(0.8)
+    running = asyncio.create_task(runner.run(trial_for(gate.command, environment_kwargs={"stop_seconds": 4.0})))
+    await gate.begun()
     with caplog.at_level(logging.ERROR):
         await runner.cancel("trial-1")
-        assert (await asyncio.wait_for(running, 0.7)).facts.exception == "CancelledError"
+        assert (await asyncio.wait_for(running, 3)).facts.exception == "CancelledError"
     assert "did not stop its sandbox" in caplog.text
-    await asyncio.sleep(1.5)  # the double does stop in the end
+    async with asyncio.timeout(20):  # The double does stop in the end.
+        while process_environment.ProcessEnvironment.live:
+            await asyncio.sleep(0.05)
 
 
 async def test_the_sessions_key_is_in_no_file_of_the_trial(trial_for, tmp_path):

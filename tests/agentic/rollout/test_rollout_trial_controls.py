@@ -107,11 +107,11 @@ async def test_the_whole_trials_deadline_covers_what_harbors_timeouts_do_not(tri
     assert time.monotonic() - began < 5
 
 
-async def test_cancelling_a_trial_ends_its_sandbox_and_is_a_fact(trials, trial_for):
-    running = asyncio.create_task(trials.run(trial_for("sleep 30")))
-    await asyncio.sleep(1.0)
+async def test_cancelling_a_trial_ends_its_sandbox_and_is_a_fact(trials, trial_for, gate):
+    running = asyncio.create_task(trials.run(trial_for(gate.command)))
+    await gate.begun()
     await trials.cancel("trial-1")
-    result = await asyncio.wait_for(running, 5)
+    result = await asyncio.wait_for(running, 10)
     assert result.facts.exception == "CancelledError"
     assert result.facts.rewards is None
     await trials.cancel("trial-1")
@@ -127,38 +127,44 @@ async def test_a_cancelled_trial_leaves_its_folder_as_any_lost_one(trials, trial
     assert (tmp_path / "trials" / "trial-1").exists() == is_left
 
 
-async def test_cancelling_the_caller_cancels_the_trial(trials, trial_for):
-    running = asyncio.create_task(trials.run(trial_for("sleep 30", environment_kwargs={"stop_seconds": 0.3})))
-    await process_environment.a_sandbox_lives()
-    await asyncio.sleep(0.3)
+async def test_cancelling_the_caller_cancels_the_trial(trials, trial_for, gate):
+    running = asyncio.create_task(trials.run(trial_for(gate.command, environment_kwargs={"stop_seconds": 0.3})))
+    await gate.begun()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     assert not process_environment.ProcessEnvironment.live, "its sandbox ends before the caller goes on"
 
 
-async def test_a_trial_that_waits_for_its_place_is_cancelled_without_ever_starting(trials, trial_for, tmp_path):
-    first = asyncio.create_task(trials.run(trial_for("sleep 1", trial_id="first", keep="none")))
-    await process_environment.a_sandbox_lives()
+async def test_a_trial_that_waits_for_its_place_is_cancelled_without_ever_starting(trials, trial_for, tmp_path, gate):
+    first = asyncio.create_task(trials.run(trial_for(gate.command, trial_id="first", keep="none")))
+    await gate.begun()
     second = asyncio.create_task(trials.run(trial_for(FIX, trial_id="second")))
-    await asyncio.sleep(0.3)
-    await trials.cancel("second")
-    assert (await asyncio.wait_for(second, 0.6)).facts.exception == "CancelledError"
+    while not second.done():  # Before it is known, cancelling it does nothing.
+        await trials.cancel("second")
+        await asyncio.wait({second}, timeout=0.1)
+    assert (second.result().facts.exception, first.done()) == ("CancelledError", False)
+    gate.open()
     assert (await first).facts.rewards == {"reward": 0.0}
     assert not (tmp_path / "trials").exists() or not list((tmp_path / "trials").iterdir())
 
 
-async def test_waiting_for_a_slot_does_not_use_up_the_deadline(trials, trial_for):
-    first = trial_for("sleep 2", trial_id="first", start_seconds=0.5, deadline_seconds=14)
-    second = trial_for(FIX, trial_id="second", start_seconds=0.5, deadline_seconds=12)
-    results = await asyncio.gather(trials.run(first), trials.run(second))
+async def test_waiting_for_a_slot_does_not_use_up_the_deadline(trials, trial_for, gate):
+    first = asyncio.create_task(trials.run(trial_for(gate.command, trial_id="first")))
+    await gate.begun()
+    hasty = trial_for(FIX, trial_id="second", deadline_seconds=3.0, start_seconds=1.0, grading_seconds=1.0)
+    second = asyncio.create_task(trials.run(hasty))
+    await asyncio.sleep(3.2)
+    gate.open()
+    results = await asyncio.gather(first, second)
     assert [result.facts.rewards for result in results] == [{"reward": 0.0}, {"reward": 1.0}]
 
 
-async def test_the_same_trial_twice_at_once_is_refused(trials, trial_for):
-    first = asyncio.create_task(trials.run(trial_for("sleep 1")))
-    await process_environment.a_sandbox_lives()
+async def test_the_same_trial_twice_at_once_is_refused(trials, trial_for, gate):
+    first = asyncio.create_task(trials.run(trial_for(gate.command)))
+    await gate.begun()
     assert (await trials.run(trial_for())).facts.exception == "DuplicateTrial"
+    gate.open()
     assert (await first).facts.rewards == {"reward": 0.0}
 
 
