@@ -63,9 +63,12 @@ class Progress:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.message = ""
+        """Of the last report."""
 
     def __call__(self, done: int, total: int, message: str) -> None:
-        """Report; the last report stands."""
+        """Report; the last report stands, and its message becomes the step's summary."""
+        self.message = message
         report = {"done": done, "total": total, "message": message, "updated": time.time()}
         write_json(self._path, report)
         argo = os.environ.get("ARGO_PROGRESS_FILE")

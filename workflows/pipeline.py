@@ -7,16 +7,20 @@
 A policy that is made from tasks waits for them: download-model then comes after download-data.
 
 Settings travel as workflow parameters, one JSON text for each section, so that the Argo UI shows them and a step can be
-submitted again with others. Paths of the data set and the model follow from the settings, so no step needs an output of
-one that `start_from` skips; the fan-out's items and `evaluate`'s checkpoint are the exceptions and have defaults or are
-skipped along. Dependencies are plain names: after `argo resubmit --memoized` a success counts as skipped.
+submitted again with others; a step is given those that its input model names. Paths of the data set and the model
+follow from the settings, so no step needs an output of one that `start_from` skips; the fan-out's items and the
+checkpoint of `evaluate` are the exceptions and have defaults or are skipped along. Dependencies are plain names: after
+`argo resubmit --memoized` a success counts as skipped.
+
+A run may have several Workflows, one after the other: attempts at the same run folder, told apart by their number.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 from hera.workflows import (
     DAG,
@@ -33,9 +37,11 @@ from hera.workflows import (
     Workflow,
     script,
 )
-from hera.workflows.models import Backoff, LocalObjectReference, PodGC, TTLStrategy
+from hera.workflows.models import Backoff, LocalObjectReference, Mutex, PodGC, Synchronization, TTLStrategy
 
-from agentic.cluster.settings import ClusterSettings, StepResources
+from agentic.cluster.labels import PART, PART_LABEL, RUN_LABEL, STEP_LABEL
+from agentic.cluster.objects.ray_cluster import QUEUE_LABEL
+from agentic.cluster.settings import ClusterSettings, StepResources, label_map
 from steps import (
     build_images,
     cleanup,
@@ -48,13 +54,14 @@ from steps import (
     train,
     workflow_owner,
 )
+from steps.contract import StepInput
 from workflows.settings import Settings, profile_stem
 
 OUTPUTS_DIRECTORY = "/tmp/hera-outputs"
 """Where Hera's runner writes outputs in a pod."""
 
-SECTIONS = ("data", "model", "images", "sandbox", "rollout", "train", "ray", "machine")
-"""Sections that steps are given."""
+SECTIONS = ("data", "model", "images", "sandbox", "rollout", "train", "ray", "cluster", "machine")
+"""Sections of the settings, each a parameter of the workflow."""
 
 STEPS = (
     "preflight",
@@ -68,33 +75,57 @@ STEPS = (
 )
 """Where a workflow can be told to start, in order."""
 
-HEAVY = frozenset(["download-model", "build-images", "launch-cluster", "train", "evaluate", "report"])
-"""Steps that need the training stack's image."""
+ATTEMPT_LABEL = "agentic-rl/attempt"
+"""Of a run's Workflows: which one."""
+
+HEAVY = frozenset(["download-model", "build-images", "report"])
+"""Steps that need the training stack's image. Those that train need it in the RayCluster's pods, where the work is
+done; their own pods only follow it."""
+
+OOM_WORTH_SECONDS = 3600
+"""An attempt that ran for so long before its memory was used up has come further than the one before it."""
 
 RETRY_WHEN = (
-    "lastRetry.status == 'Error' || asInt(lastRetry.exitCode) in [64, 65, 75, 137, 143] || "
-    "lastRetry.message matches 'imminent node shutdown|pod deleted|Evicted|OOMKilled|preempt'"
+    "lastRetry.status == 'Error' || asInt(lastRetry.exitCode) in [64, 65, 75, 143] || "
+    "lastRetry.message matches 'imminent node shutdown|pod deleted|low on resource|Evicted|[Pp]reempt|was rejected' || "
+    "(asInt(lastRetry.exitCode) == 137 && !(lastRetry.message matches 'OOMKilled')) || "
+    "(lastRetry.message matches 'OOMKilled' && "
+    f"(asInt(retries) == 0 || asFloat(lastRetry.duration) > {OOM_WORTH_SECONDS}))"
 )
-"""75 is a step that says that trying again may help; 64 and 65 are Argo's executor's own; 137 and 143 are signals."""
+"""75 is a step that says that trying again may help; 64 and 65 are Argo's executor's own; 137 and 143 are signals. The
+words are kubelet's and Argo's for a pod that was lost with its node, evicted or refused by it. A container over its own
+limit of memory will be again: it gets one more try, since a neighbour may have pressed, and further ones only while
+each attempt gets far."""
+
+QUEUED = frozenset(["download-model", "build-images"])
+"""Steps whose pods a queue may hold back. The others are small, and would wait for quota that the run's own RayCluster
+holds, whose end they bring about."""
 
 MOVING_SECONDS = 120
 """What a pod gets to end in good order: Ray and vLLM stop their own children within it."""
 
 
-def build_workflow(settings: Settings, profile: str, run_id: str, start_from: str = STEPS[0]) -> dict[str, Any]:
+def build_workflow(
+    settings: Settings, profile: str, run_id: str, start_from: str = STEPS[0], attempt: int = 1
+) -> dict[str, Any]:
     """The compiled Workflow."""
     cluster = settings.cluster
     secret = cluster.image_pull_secret
     workflow = Workflow(
-        name=f"agentic-rl-{run_id}",
+        name=name_of_workflow(run_id, attempt),
         namespace=cluster.namespace,
-        labels=labels_of(run_id, profile),
+        labels=labels_of(run_id, profile, attempt),
+        annotations=_description(settings, profile, run_id),
         entrypoint="main",
         on_exit="on-exit",
         service_account_name=cluster.service_account,
         image_pull_secrets=[LocalObjectReference(name=secret)] if secret else None,
         arguments=_parameters(settings, profile, run_id, start_from),
         parallelism=cluster.parallelism,
+        priority=cluster.priority,
+        pod_priority_class_name=cluster.priority_class,
+        node_selector=label_map(cluster.node_selector) or None,
+        synchronization=_alone(f"runs-{run_id}"),
         active_deadline_seconds=cluster.deadline_seconds,
         pod_gc=PodGC(strategy="OnPodSuccess", delete_delay_duration="600s"),
         ttl_strategy=TTLStrategy(
@@ -106,16 +137,53 @@ def build_workflow(settings: Settings, profile: str, run_id: str, start_from: st
         with DAG(name="main"):
             _wire(scripts, settings)
         with DAG(name="on-exit"):
-            given = {name: f"{{{{workflow.parameters.{name}}}}}" for name in ("run_id", "sandbox")}
-            scripts["cleanup"](name="cleanup", arguments={**given, "status": "{{workflow.status}}"})
+            scripts["cleanup"](name="cleanup", arguments={**given_to(cleanup), "status": "{{workflow.status}}"})
     document: dict[str, Any] = workflow.to_dict()
+    _name_nodes(document)
     return document
 
 
-def labels_of(run_id: str, profile: str) -> dict[str, str]:
+def name_of_workflow(run_id: str, attempt: int = 1) -> str:
+    """At most 63 characters, since Argo puts it into a label of every pod."""
+    suffix = f"-attempt-{attempt}" if attempt > 1 else ""
+    return f"agentic-rl-{run_id}"[: 63 - len(suffix)].rstrip("-") + suffix
+
+
+def labels_of(run_id: str, profile: str, attempt: int = 1) -> dict[str, str]:
     """A profile may be any path: the nearest valid value stands for it, and a parameter has it in full."""
     value = re.sub(r"[^A-Za-z0-9_.-]+", "-", profile_stem(profile)).strip("-_.")[:63].rstrip("-_.")
-    return {"app.kubernetes.io/part-of": "agentic-rl", "agentic-rl/run": run_id, "agentic-rl/profile": value}
+    return {
+        PART_LABEL: PART,
+        RUN_LABEL: run_id,
+        ATTEMPT_LABEL: str(attempt),
+        "agentic-rl/profile": value,
+    }
+
+
+def _description(settings: Settings, profile: str, run_id: str) -> dict[str, str]:
+    """What Argo's UI shows of a Workflow in its list and at its head."""
+    train = settings.train
+    return {
+        "workflows.argoproj.io/title": f"{run_id}: {train.algorithm}, {settings.model.name} on {settings.data.name}",
+        "workflows.argoproj.io/description": (
+            f"Profile {profile}: {train.steps} steps of {train.prompts_per_step} tasks x {train.rollouts_per_prompt} "
+            f"rollouts; sandboxes by {settings.sandbox.provider}."
+        ),
+    }
+
+
+def _name_nodes(document: Mapping[str, Any]) -> None:
+    """Names in Argo's UI where its own differ from those of logs and of the local run. Hera has no field for it."""
+    names = {"build-images": "build-images-{{=split(inputs.parameters.shard, '/')[0]}}", "on-exit": "on-exit"}
+    for template in document["spec"]["templates"]:
+        if template["name"] in names:
+            template["annotations"] = {"workflows.argoproj.io/display-name": names[template["name"]]}
+
+
+def _alone(folder: str) -> Synchronization:
+    """A mutex of the namespace: one at a time writes the folder. The steps' own locks hold only where storage has
+    them, and wait within a pod; this waits before one is made, and says so in the UI."""
+    return Synchronization(mutexes=[Mutex(name=folder)])
 
 
 def _parameters(settings: Settings, profile: str, run_id: str, start_from: str) -> list[Parameter]:
@@ -130,24 +198,32 @@ def _parameters(settings: Settings, profile: str, run_id: str, start_from: str) 
     ]
 
 
+@dataclass(frozen=True)
+class Size:
+    """What a step's pod asks for, and how long one attempt may take."""
+
+    share: StepResources
+    deadline_seconds: int
+
+
 def _scripts(settings: Settings, run_id: str) -> Mapping[str, Script]:
     """One template for each step, the exit handler included."""
     cluster = settings.cluster
-    head = StepResources(cpu=str(cluster.head.cpus), memory=cluster.head.memory)
-    gpus = cluster.head.gpus if settings.train.device == "cuda" else 0
-    long = cluster.train_deadline_seconds
-    sizes: Mapping[ModuleType, tuple[StepResources, int, int]] = {
-        preflight: (cluster.light, 0, cluster.step_deadline_seconds),
-        download_data: (cluster.light, 0, cluster.step_deadline_seconds),
-        download_model: (cluster.heavy, 0, cluster.step_deadline_seconds),
-        build_images: (cluster.heavy, 0, cluster.step_deadline_seconds),
-        launch_cluster: (cluster.light, 0, cluster.step_deadline_seconds),
-        train: (head, gpus, long),
-        evaluate: (head, gpus, long),
-        report: (cluster.light, 0, cluster.step_deadline_seconds),
-        cleanup: (cluster.light, 0, cluster.step_deadline_seconds),
+    light = Size(cluster.light, cluster.step_deadline_seconds)
+    heavy = Size(cluster.heavy, cluster.step_deadline_seconds)
+    training = Size(cluster.light, cluster.train_deadline_seconds)
+    sizes = {
+        preflight: light,
+        download_data: light,
+        download_model: heavy,
+        build_images: heavy,
+        launch_cluster: light,
+        train: training,
+        evaluate: training,
+        report: light,
+        cleanup: light,
     }
-    return {name_of(module): _script(module, cluster, run_id, *size) for module, size in sizes.items()}
+    return {name_of(module): _script(module, settings, run_id, size) for module, size in sizes.items()}
 
 
 def name_of(module: ModuleType) -> str:
@@ -155,12 +231,40 @@ def name_of(module: ModuleType) -> str:
     return module.__name__.rpartition(".")[2].replace("_", "-")
 
 
-def _script(
-    module: ModuleType, cluster: ClusterSettings, run_id: str, size: StepResources, gpus: int, deadline_seconds: int
-) -> Script:
-    name = name_of(module)
+def _script(module: ModuleType, settings: Settings, run_id: str, size: Size) -> Script:
+    name, cluster = name_of(module), settings.cluster
+    folders = {"download-data": f"datasets-{settings.data.name}", "download-model": f"models-{settings.model.name}"}
+    made: Script = script(
+        name=name,
+        image=cluster.trainer_image if name in HEAVY else cluster.steps_image,
+        constructor=RunnerScriptConstructor(outputs_directory=OUTPUTS_DIRECTORY),
+        env=_environment(cluster, run_id),
+        volumes=_volumes(cluster),
+        resources=Resources(
+            cpu_request=size.share.cpu,
+            cpu_limit=size.share.cpu,
+            memory_request=size.share.memory,
+            memory_limit=size.share.memory,
+        ),
+        retry_strategy=_retries(cluster),
+        synchronization=_alone(folders[name]) if name in folders else None,
+        active_deadline_seconds=size.deadline_seconds,
+        pod_spec_patch=json.dumps({"terminationGracePeriodSeconds": MOVING_SECONDS}),
+        labels=_pod_labels(name, cluster, run_id),
+    )(module.run)
+    return made
+
+
+def _pod_labels(name: str, cluster: ClusterSettings, run_id: str) -> dict[str, str]:
+    labels = {PART_LABEL: PART, RUN_LABEL: run_id, STEP_LABEL: name}
+    if cluster.queue is not None and name in QUEUED:
+        labels[QUEUE_LABEL] = cluster.queue
+    return labels
+
+
+def _volumes(cluster: ClusterSettings) -> list[ExistingVolume | HostPathVolume]:
     root = cluster.workspace_path
-    volumes = [
+    return [
         ExistingVolume(name="runs", claim_name=cluster.runs.claim, mount_path=root),
         ExistingVolume(name="models", claim_name=cluster.models.claim, mount_path=f"{root}/models"),
         ExistingVolume(name="datasets", claim_name=cluster.datasets.claim, mount_path=f"{root}/datasets"),
@@ -169,38 +273,18 @@ def _script(
             for index, mount in enumerate(cluster.mounts)
         ),
     ]
-    environment = {
-        "AGENTIC_WORKSPACE": root,
+
+
+def _environment(cluster: ClusterSettings, run_id: str) -> list[Env]:
+    variables = {
+        "AGENTIC_WORKSPACE": cluster.workspace_path,
         "AGENTIC_TARGET": "argo",
         "AGENTIC_RUN_ID": run_id,
         workflow_owner.NAME: "{{workflow.name}}",
         workflow_owner.UID: "{{workflow.uid}}",
         workflow_owner.NAMESPACE: "{{workflow.namespace}}",
     }
-    made: Script = script(
-        name=name,
-        image=cluster.trainer_image if name in HEAVY else cluster.steps_image,
-        constructor=RunnerScriptConstructor(outputs_directory=OUTPUTS_DIRECTORY),
-        env=[Env(name=key, value=value) for key, value in environment.items()],
-        volumes=volumes,
-        resources=Resources(
-            cpu_request=size.cpu,
-            cpu_limit=size.cpu,
-            memory_request=size.memory,
-            memory_limit=size.memory,
-            gpus=gpus or None,
-        ),
-        retry_strategy=_retries(cluster),
-        active_deadline_seconds=deadline_seconds,
-        pod_spec_patch=json.dumps({"terminationGracePeriodSeconds": MOVING_SECONDS}),
-        labels={
-            "app.kubernetes.io/part-of": "agentic-rl",
-            "agentic-rl/run": run_id,
-            "agentic-rl/step": name,
-            **({"agentic-rl/role": "trainer"} if module in (train, evaluate) else {}),
-        },
-    )(module.run)
-    return made
+    return [Env(name=name, value=value) for name, value in variables.items()]
 
 
 def _retries(cluster: ClusterSettings) -> RetryStrategy:
@@ -214,35 +298,40 @@ def _retries(cluster: ClusterSettings) -> RetryStrategy:
 
 def _wire(scripts: Mapping[str, Script], settings: Settings) -> None:
     """The DAG. Every input is given by name: Hera would fill a forgotten one of a fan-out with a field of its item."""
-    given = {name: f"{{{{workflow.parameters.{name}}}}}" for name in ("run_id", "profile", *SECTIONS)}
     data_dir = f"datasets/{settings.data.name}"
     model_dir = f"models/{settings.model.name}"
 
-    def add(step: str, inputs: Sequence[str] = (), *, after: Sequence[Task] = (), **more: Any) -> Task:
-        arguments = {name: given[name] for name in ("run_id", *inputs)} | more.pop("arguments", {})
+    def add(module: ModuleType, *, after: Sequence[Task] = (), **more: Any) -> Task:
+        step = name_of(module)
+        arguments = given_to(module) | more.pop("arguments", {})
         task: Task = scripts[step](name=step, arguments=arguments, when=runs_from(step), **more)
         for before in after:
             before >> task
         return task
 
-    first = add("preflight", ["profile", *SECTIONS])
-    data = add("download-data", ["data"], after=[first], arguments={"shards": settings.images.shards})
+    first = add(preflight)
+    data = add(download_data, after=[first], arguments={"shards": settings.images.shards})
     needs_tasks = settings.model.source == "tiny"
-    model = add("download-model", ["model"], after=[data if needs_tasks else first], arguments={"data_dir": data_dir})
+    model = add(download_model, after=[data if needs_tasks else first], arguments={"data_dir": data_dir})
     images = add(
-        "build-images",
-        ["images", "sandbox"],
+        build_images,
         after=[data],
         arguments={"data_dir": data_dir, "shard": "{{item}}"},
         with_param=data.get_parameter("shards"),
     )
-    launched = add("launch-cluster", ["ray", "train"], after=[images, model])
+    launched = add(launch_cluster, after=[images, model])
     job = {"model_dir": model_dir, "data_dir": data_dir}
-    sections = ["train", "ray", "rollout", "sandbox"]
-    trained = add("train", sections, after=[launched], arguments=job)
+    trained = add(train, after=[launched], arguments=job)
     checkpoint = {"checkpoint": trained.get_parameter("checkpoint").value}
-    evaluated = add("evaluate", sections, after=[trained], arguments=job | checkpoint)
-    add("report", after=[evaluated])
+    evaluated = add(evaluate, after=[trained], arguments=job | checkpoint)
+    add(report, after=[evaluated])
+
+
+def given_to(module: ModuleType) -> dict[str, str]:
+    """The workflow's parameters that the step's input model has a field for."""
+    inputs: type[StepInput] = get_type_hints(module.run)["inputs"]
+    wanted = [name for name in inputs.model_fields if name in ("run_id", "profile", *SECTIONS)]
+    return {name: f"{{{{workflow.parameters.{name}}}}}" for name in wanted}
 
 
 def runs_from(step: str) -> str | None:

@@ -25,12 +25,24 @@ def describe(settings: Settings, document: Mapping[str, Any], workspace: Path) -
     )
     yield f"schedule    validation every {train.validate_every} steps, checkpoint every {train.save_every}"
     yield from _sizes(settings, workspace)
+    yield from _machines(settings)
     yield f"sandbox     {settings.sandbox.provider}, {settings.rollout.concurrency} trials at once"
     yield f"needs       {settings.machine.memory_gib:g} GiB of memory, {settings.machine.disk_gib:g} GiB of disk"
     for template in document["spec"]["templates"]:
         for task in template.get("dag", {}).get("tasks", []):
             fan_out = " (fan-out)" if "withParam" in task else ""
             yield f"step        {task['name']}{fan_out} after {task.get('depends', 'the start')}"
+
+
+def _machines(settings: Settings) -> Iterator[str]:
+    """What the cluster has to have free at once for training, and the images of the run's own pods."""
+    cluster = settings.cluster
+    head, workers = cluster.head, cluster.workers
+    gpus = head.gpus + workers.replicas * workers.gpus if settings.train.device == "cuda" else 0
+    pods = f"{workers.replicas} of {workers.gpus} more" if workers.replicas else "no workers"
+    yield f"gpus        {gpus}: the head has {head.gpus}, with {head.cpus} CPUs and {head.memory}; {pods}"
+    yield f"images      {cluster.steps_image} for light steps, {cluster.trainer_image} for the others and for Ray"
+    yield f"            of tasks in {settings.images.shards} parts, for {settings.sandbox.provider} sandboxes"
 
 
 def _sizes(settings: Settings, workspace: Path) -> Iterator[str]:

@@ -27,9 +27,17 @@ class Request:
     run_id: str | None
     start_from: str | None
     words: tuple[str, ...]
-    """What `status` and `logs` name."""
+    """Runs and steps that verbs name."""
     settings: tuple[str, ...]
     """`section.key=value`."""
+    target: str | None = None
+    """`argo` or `local`; `None` = where the verb, or the run that is named, belongs."""
+    follow: bool = False
+    """Whether `submit`, `retry` and `resume` watch what they started, and `logs` waits for more."""
+    objects: str | None = None
+    """Folder that `render` writes the cluster's objects into."""
+    json: bool = False
+    """Whether `doctor` and `explain` print JSON."""
 
     @property
     def profile_name(self) -> str:
@@ -44,6 +52,18 @@ class Request:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", self.run_id):
             raise CommandError(f"--run-id {self.run_id}: use lower-case letters, digits and dashes, at most 52")
         return self.run_id
+
+    def require_run(self) -> str:
+        """The run that a verb is about.
+
+        Raises:
+            CommandError: none is named, or something else as well.
+        """
+        if not self.words:
+            raise CommandError(f"name a run: python3 workflows/submit.py {self.verb} RUN")
+        if len(self.words) > 1:
+            raise CommandError(f"'{self.words[1]}' is no setting: write section.key=value, such as train.steps=4")
+        return self.words[0]
 
     def command(self, run_id: str, environment: Mapping[str, str]) -> str:
         """The shell command that goes on with this run from the same folder: all that was given, environment first."""

@@ -143,8 +143,17 @@ def known_tasks(data: DataSettings) -> int | None:
 
 def load_settings(profile: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """Put the layers together; every problem is a SettingsError of one line."""
+    return _combine(read_profile(profile), _from_environment(environment), _from_arguments(arguments))
+
+
+def amend(recorded: Mapping[str, Any], arguments: Sequence[str]) -> Settings:
+    """The settings of an earlier run with some of them changed; every problem is a SettingsError of one line."""
+    return _combine(recorded, _from_arguments(arguments))
+
+
+def _combine(*layers: Mapping[str, Any]) -> Settings:
     merged: dict[str, Any] = Settings().model_dump(mode="json")
-    for layer in (read_profile(profile), _from_environment(environment), _from_arguments(arguments)):
+    for layer in layers:
         merged = _merge(merged, layer)
     try:
         return Settings.model_validate(merged)

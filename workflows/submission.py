@@ -1,71 +1,150 @@
-"""Creates a Workflow in the cluster that kubectl uses; the only part of the command line that talks to one."""
+"""The way to the cluster that kubectl uses, or to an Argo server, and creating a run's Workflow there.
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+Whatever the way, a failure is one line; that no cluster can be reached names the run on this machine.
+"""
 
-from kubernetes import client, config
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
+from agentic.cluster.base import ensure_base
+from agentic.cluster.client import KubeClient
+from agentic.cluster.credentials import LoadedCredentials
+from agentic.cluster.errors import (
+    AlreadyExistsError,
+    ApiUnavailableError,
+    CredentialsError,
+    ForbiddenError,
+    NotFoundError,
+)
+from agentic.cluster.resources import WORKFLOWS, JsonObject, name_of
+from agentic.cluster.settings import ClusterSettings, KubeClientSettings
+from workflows.argo.api import Workflows
+from workflows.argo.kube import KubeWorkflows
+from workflows.argo.server import ServerAddress, ServerWorkflows
 from workflows.errors import ClusterUnreachableError, CommandError
+from workflows.objects import sandbox_rights
+from workflows.settings import Settings
 
-TIMEOUT_SECONDS = 20
-"""For one call; a laptop may be far from the cluster."""
+QUICK = KubeClientSettings(retry_seconds=3.0, request_timeout_seconds=15.0)
+"""For the first request: a person waits for it."""
+
+NO_SUCH_KIND = "could not find the requested resource"
+"""How an API server says that it does not know the kind, other than that there is no such object."""
 
 
-def create(document: Mapping[str, Any]) -> str:
-    """Create the Workflow; its name.
+@dataclass(frozen=True)
+class Connection:
+    """A cluster that answers."""
+
+    workflows: Workflows
+    kube: KubeClient | None
+    """`None`: there is a login at the Argo server and none at the cluster."""
+    namespace: str
+    ui: str | None
+    """Where Argo's UI is, when settings or the server say."""
+
+    def link(self, name: str) -> str:
+        """Where the Workflow is to be seen."""
+        path = f"/workflows/{self.namespace}/{name}"
+        if self.ui is not None:
+            return self.ui.rstrip("/") + path
+        return f"kubectl -n argo port-forward service/argo-server 2746, then https://localhost:2746{path}"
+
+    def require_kube(self, what: str) -> KubeClient:
+        """kubectl access, for what an Argo server cannot do.
+
+        Raises:
+            ClusterUnreachableError: there is none.
+        """
+        if self.kube is None:
+            raise ClusterUnreachableError(f"{what} needs kubectl access to the cluster: set KUBECONFIG")
+        return self.kube
+
+
+@asynccontextmanager
+async def connected(settings: ClusterSettings, environment: Mapping[str, str]) -> AsyncIterator[Connection]:
+    """A cluster that answers and knows Workflows.
 
     Raises:
         ClusterUnreachableError: no cluster is configured, or none answers.
-        CommandError: the API server refused it.
+        CommandError: it has no Argo Workflows.
     """
-    metadata = document["metadata"]
+    server = ServerAddress.find(settings, environment)
+    credentials = LoadedCredentials()
+    async with contextlib.AsyncExitStack() as held:
+        login = await _login(credentials, is_needed=server is None)
+        kube = None if login is None else KubeClient(credentials, namespace=settings.namespace)
+        if kube is not None:
+            held.push_async_callback(kube.close)
+        if server is not None:
+            transport = server.transport(login or None, KubeClientSettings())
+            held.push_async_callback(transport.close)
+            workflows = ServerWorkflows(transport, settings.namespace)
+            yield Connection(workflows, kube, settings.namespace, settings.argo_ui or server.base)
+        elif kube is not None:
+            await _require_argo(credentials, settings.namespace)
+            yield Connection(KubeWorkflows(kube), kube, settings.namespace, settings.argo_ui)
+
+
+async def _login(credentials: LoadedCredentials, *, is_needed: bool) -> str | None:
+    """The kubeconfig's token, empty where it uses another way; `None` without a usable kubeconfig."""
     try:
-        _load_access()
-        api = client.CustomObjectsApi()
-        api.create_namespaced_custom_object(
-            "argoproj.io",
-            "v1alpha1",
-            metadata["namespace"],
-            "workflows",
-            document,
-            _request_timeout=TIMEOUT_SECONDS,
-            field_validation="Strict",
-        )
-    except ApiException as error:
-        raise _refusal(error, metadata) from error
-    except (config.ConfigException, HTTPError, OSError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise ClusterUnreachableError(
-            f"no Kubernetes cluster can be reached ({reason}): set KUBECONFIG, or run on this machine with "
-            "python3 workflows/submit.py local"
-        ) from error
-    return str(metadata["name"])
+        return (await credentials.access()).authorization or ""
+    except CredentialsError as error:
+        if is_needed:
+            raise unreachable(error) from error
+        return None
 
 
-def _load_access() -> None:
-    """As kubectl finds a cluster: KUBECONFIG, else the default file, else the pod that this runs in.
+async def _require_argo(credentials: LoadedCredentials, namespace: str) -> None:
+    async with KubeClient(credentials, QUICK, namespace=namespace) as quick:
+        try:
+            await quick.get(WORKFLOWS, "agentic-rl")
+        except NotFoundError as error:
+            if NO_SUCH_KIND in str(error):
+                raise CommandError("the cluster has no Argo Workflows: install them, see docs/pipeline.md") from error
+        except ApiUnavailableError as error:
+            raise unreachable(error) from error
+        except ForbiddenError as error:
+            raise CommandError(f"the cluster refuses to show Workflows in {namespace}: {error}") from error
 
-    The client's own `load_config` tries the same, but prints about it.
+
+def unreachable(error: Exception) -> ClusterUnreachableError:
+    """The one line for a cluster that is not there."""
+    reason = str(error)
+    shown = reason if len(reason) <= 200 else f"{reason[:200]}..."
+    return ClusterUnreachableError(
+        f"no Kubernetes cluster can be reached ({shown}): set KUBECONFIG, or run on this machine with "
+        "python3 workflows/submit.py local"
+    )
+
+
+async def create(connection: Connection, settings: Settings, document: JsonObject) -> list[str]:
+    """What all runs of the namespace need, then the Workflow; lines that say what was made.
+
+    Raises:
+        CommandError: there is one of that name, or the cluster refuses it.
     """
-    default = Path("~/.kube/config").expanduser()
-    path = os.environ.get("KUBECONFIG") or (str(default) if default.exists() else None)
-    if path is None:
-        config.load_incluster_config()
+    name = name_of(document)
+    try:
+        await connection.workflows.get(name)
+    except NotFoundError:
+        pass
     else:
-        config.load_kube_config(config_file=path)
+        raise CommandError(_taken(name))
+    done: list[str] = []
+    if connection.kube is not None:
+        done += await ensure_base(connection.kube, settings.cluster, sandbox_rights(settings))
+    try:
+        await connection.workflows.create(document)
+    except AlreadyExistsError as error:
+        raise CommandError(_taken(name)) from error
+    except ForbiddenError as error:
+        raise CommandError(f"the cluster refuses to create a Workflow in {connection.namespace}: {error}") from error
+    return [*done, f"workflow {name} is created in namespace {connection.namespace}: {connection.link(name)}"]
 
 
-def _refusal(error: ApiException, metadata: Mapping[str, Any]) -> CommandError | ClusterUnreachableError:
-    if error.status == 404:
-        return CommandError(f"the cluster has no Argo Workflows, or no namespace {metadata['namespace']}: install it")
-    if error.status == 409:
-        return CommandError(f"workflow {metadata['name']} exists: take another --run-id, or argo retry it")
-    if error.status in (401, 403):
-        return CommandError(f"the cluster refuses to create a Workflow in {metadata['namespace']} ({error.reason})")
-    if error.status is not None and error.status >= 500:
-        return ClusterUnreachableError(f"the cluster answered {error.status} {error.reason}: try again")
-    return CommandError(f"the cluster refused the Workflow: {' '.join(str(error.body or error.reason).split())[:400]}")
+def _taken(name: str) -> str:
+    return f"workflow {name} exists: take another --run-id, or go on with it by retry RUN or resume RUN --from STEP"

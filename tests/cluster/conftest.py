@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from argo_rig import TASK_RESULTS, ArgoRig
+from stand_in_workflow import ACCOUNT
 
 from testbed.access import HOST_VARIABLE, Account, ClusterAccess, Rules
 from testbed.layout import Layout
@@ -49,3 +51,10 @@ def make_account(cluster: ClusterAccess, namespace: str, tmp_path: Path) -> Call
         return cluster.make_account(name, namespace, rules, tmp_path / f"{name}.kubeconfig")
 
     return make
+
+
+@pytest.fixture
+def argo(cluster: ClusterAccess, namespace: str, make_account: Callable[..., Account]) -> ArgoRig:
+    """Argo in the test's namespace, with the account that stand-in workflows run under."""
+    make_account(TASK_RESULTS, ACCOUNT)
+    return ArgoRig(cluster, namespace)

@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from workflows import submit
-from workflows.local import display
-from workflows.local.display import Board, LiveDisplay, PlainDisplay, Screen
+from workflows import display, submit
+from workflows.display import Board, LiveDisplay, PlainDisplay, ProgressFiles, Screen
 from workflows.local.scheduler import Node
 from workflows.request import Request
-from workflows.verbs import _say_results
+from workflows.saying import say_results
 
 
 def report(run_dir: Path, node: str, message: str, updated: float | None = None) -> None:
@@ -32,7 +31,7 @@ def report(run_dir: Path, node: str, message: str, updated: float | None = None)
 
 def test_plain_lines_are_one_for_each_change_and_few_for_progress(tmp_path: Path) -> None:
     screen = StringIO()
-    plain = PlainDisplay(Board(tmp_path), Console(file=screen, width=60))
+    plain = PlainDisplay(Board(ProgressFiles(tmp_path)), Console(file=screen, width=60))
     node = Node("train", "train", phase="Waiting")
     plain._board.nodes["train"] = node
     plain.changed(node)
@@ -52,7 +51,7 @@ def test_plain_lines_are_one_for_each_change_and_few_for_progress(tmp_path: Path
 
 
 def test_progress_of_an_earlier_attempt_is_not_shown(tmp_path: Path) -> None:
-    board = Board(tmp_path)
+    board = Board(ProgressFiles(tmp_path))
     report(tmp_path, "train", "old", updated=time.time() - 100)
     assert board.progress(Node("train", "train", phase="Running", started=time.time())) == ""
     assert board.progress(Node("train", "train", phase="Running", started=time.time() - 200)) == "3/14 old"
@@ -62,12 +61,12 @@ def test_progress_of_an_earlier_attempt_is_not_shown(tmp_path: Path) -> None:
 def test_a_progress_file_that_is_not_whole_is_no_progress(tmp_path: Path, content: str) -> None:
     (tmp_path / "progress").mkdir()
     (tmp_path / "progress" / "train.json").write_text(content)
-    assert Board(tmp_path).progress(Node("train", "train", phase="Running", started=0.0)) == ""
+    assert Board(ProgressFiles(tmp_path)).progress(Node("train", "train", phase="Running", started=0.0)) == ""
 
 
 def test_a_terminal_gets_a_table_with_state_time_attempt_and_message(tmp_path: Path) -> None:
     screen = StringIO()
-    board = Board(tmp_path)
+    board = Board(ProgressFiles(tmp_path))
     board.nodes["preflight"] = Node("preflight", "preflight", "Succeeded", 1, started=0.0, ended=2.0)
     board.nodes["train"] = Node("train", "train", "Retrying", 2, started=time.time() - 60, message="boom; again in 4 s")
     live = LiveDisplay(board, Console(file=screen, force_terminal=True, width=100))
@@ -89,8 +88,8 @@ def test_a_terminal_gets_a_table_with_state_time_attempt_and_message(tmp_path: P
 
 
 def test_the_screen_picks_the_display_by_the_terminal(tmp_path: Path) -> None:
-    assert isinstance(Screen(tmp_path, Console(file=StringIO()))._display, PlainDisplay)
-    screen = Screen(tmp_path, Console(file=StringIO(), force_terminal=True))
+    assert isinstance(Screen(Board(ProgressFiles(tmp_path)), Console(file=StringIO()))._display, PlainDisplay)
+    screen = Screen(Board(ProgressFiles(tmp_path)), Console(file=StringIO(), force_terminal=True))
     assert isinstance(screen._display, LiveDisplay)
     screen.close()
 
@@ -109,7 +108,7 @@ class FillingDisk(StringIO):
 @pytest.mark.parametrize("terminal", [True, False])
 async def test_a_run_goes_on_unseen_when_its_output_cannot_be_written(tmp_path: Path, terminal: bool) -> None:
     disk, standard_output = FillingDisk(), sys.stdout
-    screen = Screen(tmp_path, Console(file=disk, force_terminal=terminal))
+    screen = Screen(Board(ProgressFiles(tmp_path)), Console(file=disk, force_terminal=terminal))
     disk.full = True
     refreshing = asyncio.create_task(screen.refresh())
     for phase in ("Running", "Succeeded"):
@@ -122,7 +121,7 @@ async def test_a_run_goes_on_unseen_when_its_output_cannot_be_written(tmp_path: 
 
 def test_a_progress_file_that_cannot_be_read_is_no_progress(tmp_path: Path) -> None:
     (tmp_path / "progress" / "train.json").mkdir(parents=True)
-    assert Board(tmp_path).progress(Node("train", "train", "Running", 1)) == ""
+    assert Board(ProgressFiles(tmp_path)).progress(Node("train", "train", "Running", 1)) == ""
 
 
 def test_progress_is_followed_often_enough_to_see_a_step_move() -> None:
@@ -173,7 +172,7 @@ def test_the_last_lines_are_the_rates_and_the_paths(tmp_path: Path, capsys: pyte
     splits = {"repair/same-template": {"before": side, "after": {**side, "resolved": 96, "rate": 0.75}}}
     evaluation = {"checkpoint": "checkpoints/global_step_4/actor/huggingface", "checkpoint_step": 4, "splits": splits}
     (tmp_path / "evaluation.json").write_text(json.dumps(evaluation))
-    _say_results(tmp_path)
+    say_results(tmp_path)
     said = capsys.readouterr().out
     assert "repair/same-template     resolve rate 0.250 (32/128) -> 0.750 (96/128)" in said
     assert f"report      {tmp_path}/report.html" in said

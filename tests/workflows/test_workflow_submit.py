@@ -1,6 +1,5 @@
 """The command line as people use it: in a process of its own, by its exit code and by what it prints."""
 
-import http.server
 import json
 import os
 import re
@@ -8,12 +7,10 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -169,75 +166,6 @@ def test_without_a_cluster_it_says_so_and_names_local(
     assert ended.out == ""
     assert ended.err.startswith("no Kubernetes cluster can be reached")
     assert "python3 workflows/submit.py local" in ended.err
-    assert ended.err.count("\n") == 1
-
-
-def kubeconfig(folder: Path, port: int) -> Path:
-    path = folder / "config"
-    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
-    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-    users = [{"name": "u", "user": {}}]
-    path.write_text(
-        yaml.safe_dump({"clusters": [cluster], "contexts": [context], "users": users, "current-context": "c"})
-    )
-    return path
-
-
-@contextmanager
-def api_server(code: int, answer: Mapping[str, Any]) -> Iterator[tuple[int, list[tuple[str, Any]]]]:
-    """Stands for an API server: keeps what is posted and gives one answer."""
-    posted: list[tuple[str, Any]] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            posted.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-            body = json.dumps(answer).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            return
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port, posted
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def test_submit_posts_what_render_prints(quick: Callable[..., Ended], tmp_path: Path) -> None:
-    with api_server(201, {}) as (port, posted):
-        ended = quick("--profile", "demo", "--run-id", "first", KUBECONFIG=str(kubeconfig(tmp_path, port)))
-    assert ended.code == 0, ended.err
-    assert "argo watch agentic-rl-first -n default" in ended.out
-    ((path, document),) = posted
-    assert path.startswith("/apis/argoproj.io/v1alpha1/namespaces/default/workflows")
-    assert document == yaml.safe_load(quick("render", "--profile", "demo", "--run-id", "first").out)
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "line"),
-    [
-        (404, 78, "the cluster has no Argo Workflows"),
-        (409, 78, "workflow agentic-rl-first exists"),
-        (403, 78, "the cluster refuses to create"),
-        (503, 75, "the cluster answered 503"),
-    ],
-)
-def test_a_refusal_of_the_cluster_is_one_line(
-    quick: Callable[..., Ended], tmp_path: Path, status: int, code: int, line: str
-) -> None:
-    with api_server(status, {"message": "no"}) as (port, _):
-        ended = quick("--profile", "demo", "--run-id", "first", KUBECONFIG=str(kubeconfig(tmp_path, port)))
-    assert ended.code == code
-    assert ended.err.startswith(line)
     assert ended.err.count("\n") == 1
 
 

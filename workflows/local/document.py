@@ -78,10 +78,12 @@ class RetryStrategy(Part):
 
 
 class EnvironmentVariable(Part):
-    """A variable with a literal value."""
+    """A variable with a literal value; one from a Secret is this machine's own."""
 
     name: str
     value: str = ""
+    # of the cluster
+    value_from: Any = None
 
 
 class VolumeMount(Part):
@@ -145,7 +147,9 @@ class Template(Part):
     retry_strategy: RetryStrategy | None = None
     active_deadline_seconds: int | None = None
     # of the cluster
+    annotations: Any = None
     metadata: Any = None
+    synchronization: Any = None
     volumes: Any = None
     node_selector: Any = None
     tolerations: Any = None
@@ -172,6 +176,9 @@ class WorkflowSpec(Part):
     image_pull_secrets: Any = None
     pod_gc: Any = Field(None, alias="podGC")
     pod_metadata: Any = None
+    pod_priority_class_name: str | None = None
+    priority: int | None = None
+    synchronization: Any = None
     ttl_strategy: Any = None
     volumes: Any = None
     node_selector: Any = None
@@ -227,7 +234,8 @@ def _problems(document: Document) -> Iterator[str]:
         if template.retry_strategy is not None and template.retry_strategy.expression is not None:
             expressions.Parser(template.retry_strategy.expression, expressions.RETRY).parse()
         yield from _mount_problems(template)
-        yield from _reference_problems(template.name, template.model_dump(exclude={"dag"}), _scope(template, document))
+        interpreted = template.model_dump(exclude={"dag", "annotations"})
+        yield from _reference_problems(template.name, interpreted, _scope(template, document))
 
 
 def _mount_problems(template: Template) -> Iterator[str]:

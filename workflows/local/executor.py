@@ -92,7 +92,7 @@ class ProcessExecutor:
 
     def _environment(self, command: Container, attempt: Attempt, folder: Path) -> Mapping[str, str]:
         environment = dict(os.environ)
-        for variable in command.env:
+        for variable in (variable for variable in command.env if variable.value_from is None):
             value = substitute(variable.value, attempt.scope)
             environment[variable.name] = str(self._local_path(value, command))
         environment |= {

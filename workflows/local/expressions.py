@@ -5,7 +5,7 @@ by name when the document is read, before anything starts. Nothing here evaluate
 
 - `when` is govaluate's: after substitution, bare words are strings (so a dash needs quotes, as in Argo itself).
 - `depends` combines task results; a plain name means succeeded, skipped or daemoned.
-- the retry expression is expr-lang's: `lastRetry.*`, `asInt`, `in [...]`, `matches`.
+- the retry expression is expr-lang's: `lastRetry.*`, `retries`, `asInt`, `asFloat`, `in [...]`, `matches`.
 """
 
 import operator
@@ -78,6 +78,11 @@ def as_int(value: Value) -> Value:
     return int(str(value))
 
 
+def as_float(value: Value) -> Value:
+    """expr-lang's `asFloat`."""
+    return float(str(value))
+
+
 WHEN = Dialect(
     "when",
     r"\{\{[^{}]*\}\}|[A-Za-z_]\w*",
@@ -89,8 +94,8 @@ RETRY = Dialect(
     "retryStrategy.expression",
     r"[A-Za-z_][\w.]*",
     frozenset([*COMPARISONS, "&&", "||", "!", "list"]),
-    {"asInt": as_int},
-    lambda text: text in {f"lastRetry.{field}" for field in LAST_RETRY},
+    {"asInt": as_int, "asFloat": as_float},
+    lambda text: text in {"retries", *(f"lastRetry.{field}" for field in LAST_RETRY)},
 )
 
 
@@ -231,7 +236,7 @@ def is_due(when: str) -> bool:
 
 
 def should_retry(expression: str, last: Mapping[str, str]) -> bool:
-    """Whether the retry expression accepts the last attempt."""
+    """Whether the retry expression accepts the last attempt; `last` has its fields, and `retries` before it."""
     lookup = lambda name: last[name.removeprefix("lastRetry.")]  # noqa: E731
     return bool(evaluate(Parser(expression, RETRY).parse(), RETRY, lookup))
 

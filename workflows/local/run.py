@@ -17,8 +17,8 @@ from rich.console import Console
 
 from agentic import processes
 from steps import failures
+from workflows.display import Board, ProgressFiles, Screen
 from workflows.errors import RunBusyError, WorkspaceError
-from workflows.local.display import Screen
 from workflows.local.document import Document, read_document
 from workflows.local.executor import ProcessExecutor
 from workflows.local.process import GRACE_SECONDS
@@ -74,7 +74,7 @@ def _exclusive(run_dir: Path, run_id: str) -> Iterator[None]:
 
 async def _execute(document: Document, run_id: str, executor: ProcessExecutor, console: Console) -> int:
     await asyncio.to_thread(processes.end, run_id, executor.workspace, grace_seconds=GRACE_SECONDS)
-    screen = Screen(executor.run_dir, console)
+    screen = Screen(Board(ProgressFiles(executor.run_dir)), console)
     refreshing = asyncio.create_task(screen.refresh())
     running = asyncio.create_task(Scheduler(document, executor, screen.observe).run())
     loop = asyncio.get_running_loop()

@@ -167,9 +167,11 @@ class Scheduler:
             async with self._slots:
                 number = node.attempt + 1
                 self._set(node, phase="Running", attempt=number, started=node.started or time.time(), message="")
+                began = time.monotonic()
                 result = _bounded(await self.executor.execute(Attempt(node.name, number, template, inputs, scope)))
+            helps = _wants_retry(retry, result, Tried(number - 1, time.monotonic() - began))
             wait = waits.next_seconds(time.monotonic() - first)
-            if result.status == "Succeeded" or number > retry.limit or wait is None or not _wants_retry(retry, result):
+            if result.status == "Succeeded" or number > retry.limit or wait is None or not helps:
                 self._set(
                     node, phase=result.status, ended=time.time(), message=result.message, exit_code=result.exit_code
                 )
@@ -296,26 +298,37 @@ class Waits:
         return wait if spent_seconds + wait <= self._longest else None
 
 
-def _wants_retry(retry: RetryStrategy, result: AttemptResult) -> bool:
+@dataclass(frozen=True)
+class Tried:
+    """The last attempt's place and length, which a retry expression may ask for."""
+
+    retries: int
+    """How many attempts were retries, this one included."""
+    seconds: float
+
+
+def _wants_retry(retry: RetryStrategy, result: AttemptResult, last: Tried) -> bool:
     if retry.retry_policy == "OnFailure" and result.status != "Failed":
         return False
     if retry.retry_policy == "OnError" and result.status != "Errored":
         return False
     if retry.expression is None:
         return True
-    last = {
+    known = {
         "exitCode": str(-1 if result.exit_code is None else result.exit_code),
         "status": "Error" if result.status == "Errored" else result.status,
         "message": result.message,
-        "duration": "0",
+        "duration": f"{last.seconds:g}",
+        "retries": str(last.retries),
     }
-    return expressions.should_retry(retry.expression, last)
+    return expressions.should_retry(retry.expression, known)
 
 
 def is_worth_retrying(template: Template, node: Node) -> bool:
     """Whether the node's last failure was of the kind that its retry strategy repeats."""
     result = AttemptResult(node.phase, node.exit_code, node.message)
-    return template.retry_strategy is not None and _wants_retry(template.retry_strategy, result)
+    last = Tried(max(0, node.attempt - 1), (node.ended or 0.0) - (node.started or 0.0))
+    return template.retry_strategy is not None and _wants_retry(template.retry_strategy, result, last)
 
 
 def _bounded(result: AttemptResult) -> AttemptResult:

@@ -1,7 +1,8 @@
-"""What a person sees of a local run: a live table on a terminal, plain lines elsewhere.
+"""What a person sees of a run, here or on a cluster: a live table on a terminal, plain lines elsewhere.
 
-Progress comes from `runs/<run-id>/progress/<node>.json`, which the steps write. A display decides nothing and is told
-everything through `Board`; a progress file that cannot be read is no progress and no error.
+A display decides nothing and is told everything through `Board`. What a running step says of its progress comes from
+the files `runs/<run-id>/progress/<node>.json`, which the steps write, or from the cluster; a progress file that cannot
+be read is no progress and no error.
 """
 
 import asyncio
@@ -39,14 +40,13 @@ class ProgressReport(BaseModel):
     """Unix time."""
 
 
-@dataclass
-class Board:
-    """The nodes in order of appearance, and what each last said of its progress."""
+@dataclass(frozen=True)
+class ProgressFiles:
+    """Reads what the steps of a run in this workspace write."""
 
     run_dir: Path
-    nodes: dict[str, Node] = field(default_factory=dict)
 
-    def progress(self, node: Node) -> str:
+    def __call__(self, node: Node) -> str:
         """`3/14 message`, or nothing when the step has not reported since it started."""
         try:
             report = ProgressReport.model_validate_json((self.run_dir / "progress" / f"{node.name}.json").read_bytes())
@@ -55,6 +55,14 @@ class Board:
         if report.updated < (node.started or 0):
             return ""
         return f"{report.done}/{report.total} {report.message}".strip()
+
+
+@dataclass
+class Board:
+    """The nodes in order of appearance, and what each last says of its progress."""
+
+    progress: Callable[[Node], str]
+    nodes: dict[str, Node] = field(default_factory=dict)
 
 
 def elapsed(node: Node) -> str:
@@ -70,6 +78,16 @@ def status_line(board: Board, node: Node) -> str:
     return node.message or (board.progress(node) if node.phase in {"Running", "Succeeded"} else "")
 
 
+def describe(board: Board, node: Node) -> str:
+    """A node as one line of plain output."""
+    parts = [f"{node.name:<18}", f"{node.phase:<9}"]
+    if node.attempt > 1:
+        parts.append(f"attempt {node.attempt}")
+    if node.phase in FINAL and node.started is not None:
+        parts.append(elapsed(node))
+    return " ".join([*parts, status_line(board, node)]).rstrip()
+
+
 class PlainDisplay:
     """One line for each change of phase, and a progress line of a running step now and then."""
 
@@ -82,12 +100,7 @@ class PlainDisplay:
         """Say the node's new phase."""
         if node.phase == "Waiting":
             return
-        parts = [time.strftime("%H:%M:%S"), f"{node.name:<18}", f"{node.phase:<9}"]
-        if node.attempt > 1:
-            parts.append(f"attempt {node.attempt}")
-        if node.phase in FINAL and node.started is not None:
-            parts.append(elapsed(node))
-        self._print(" ".join([*parts, status_line(self._board, node)]))
+        self._print(f"{time.strftime('%H:%M:%S')} {describe(self._board, node)}")
 
     def tick(self) -> None:
         """Say the progress of running nodes that has changed."""
@@ -160,8 +173,8 @@ class Screen:
     When the output cannot be written any more (a full disk behind a redirection), the run goes on unseen.
     """
 
-    def __init__(self, run_dir: Path, console: Console) -> None:
-        self.board = Board(run_dir)
+    def __init__(self, board: Board, console: Console) -> None:
+        self.board = board
         make: Callable[[Board, Console], PlainDisplay | LiveDisplay]
         make = LiveDisplay if console.is_terminal else PlainDisplay
         self._display: PlainDisplay | LiveDisplay | SilentDisplay = make(self.board, console)

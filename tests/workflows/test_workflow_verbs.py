@@ -1,0 +1,310 @@
+"""The verbs about a cluster, against an API server in memory: what they make, print and refuse."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+from argo_documents import ArgoWorkflow, failed_fan_out
+from kube_api import Fault, KubeApiServer
+from kube_store import Refusal
+from kube_thread import kube_on_a_thread, write_kubeconfig
+
+from agentic.cluster.resources import CLAIMS, STORAGE_CLASSES, JsonObject
+from steps.build_images import NAMED_AT_MOST
+from workflows.argo.packing import LARGEST_BYTES, size_of
+from workflows.argo.server import ServerAddress
+from workflows.pipeline import build_workflow
+from workflows.settings import load_settings
+from workflows.submit import main
+
+WORKFLOWS = "workflows.argoproj.io"
+FIRST = (WORKFLOWS, "default", "agentic-rl-first")
+
+
+class Ended(NamedTuple):
+    """How the command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+type Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def server() -> Iterator[KubeApiServer]:
+    """A cluster whose storage binds claims at once."""
+    with kube_on_a_thread() as server:
+        server.store.admit.append(_bind)
+        default = {"storageclass.kubernetes.io/is-default-class": "true"}
+        nas = STORAGE_CLASSES.head("nas", annotations=default) | {"provisioner": "nasplugin.csi.alibabacloud.com"}
+        server.store.objects[(STORAGE_CLASSES.name, "", "nas")] = _stored(nas)
+        yield server
+
+
+def _bind(verb: str, kind: str, body: JsonObject) -> JsonObject:
+    bound = {"status": {"phase": "Bound", "capacity": {"storage": "50Gi"}}}
+    return {**body, **bound} if verb == "create" and kind == CLAIMS.plural else body
+
+
+def _stored(body: JsonObject) -> JsonObject:
+    kept = {
+        "uid": f"uid-{body['metadata']['name']}",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T10:00:00Z",
+    }
+    return {**body, "metadata": {**kept, **body["metadata"]}}
+
+
+@pytest.fixture
+def run(
+    server: KubeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, server.address)))
+    monkeypatch.setenv("AGENTIC_WORKSPACE", str(tmp_path / "workspace"))
+    for name in ("ARGO_SERVER", "ARGO_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+    def act(*arguments: str) -> Ended:
+        try:
+            code = main(arguments)
+        except SystemExit as error:
+            code = int(error.code or 0)
+        return Ended(code, *capsys.readouterr())
+
+    return act
+
+
+def has_failed(server: KubeApiServer) -> JsonObject:
+    """A run `first` whose fan-out failed, as Argo leaves it."""
+    document = build_workflow(load_settings("demo", [], {}), "demo", "first")
+    body = _stored(failed_fan_out(document).body)
+    body["metadata"]["namespace"] = "default"
+    server.store.objects[FIRST] = body
+    return body
+
+
+def test_submit_makes_what_runs_share_and_then_what_render_prints(run: Command, server: KubeApiServer) -> None:
+    ended = run("--profile", "demo", "--run-id", "first")
+    assert ended.code == 0, ended.err
+    assert "workflow agentic-rl-first is created in namespace default: " in ended.out
+    assert "to watch it: python3 workflows/submit.py watch first" in ended.out
+    made = server.store.objects[FIRST]
+    rendered = yaml.safe_load(run("render", "--profile", "demo", "--run-id", "first").out)
+    assert {"spec": made["spec"], "labels": made["metadata"]["labels"]} == {
+        "spec": rendered["spec"],
+        "labels": rendered["metadata"]["labels"],
+    }
+    claims = {key[2] for key in server.store.objects if key[0] == CLAIMS.plural}
+    assert claims == {"verl-models", "verl-dataset", "verl-runs"}
+    posted = [request for request in server.requests if request.startswith(("POST", "PATCH"))]
+    assert posted[-1].startswith("POST /apis/argoproj.io"), "the Workflow comes last"
+    again = run("--profile", "demo", "--run-id", "first")
+    assert again.code == 78
+    assert again.err.startswith("workflow agentic-rl-first exists: take another --run-id")
+    assert again.err.count("\n") == 1
+
+
+def test_a_cluster_without_argo_says_so(run: Command, server: KubeApiServer) -> None:
+    missing = "the server could not find the requested resource"
+    server.faults.append(Fault(path="argoproj", status=404, times=9, message=missing))
+    ended = run("--profile", "demo", "--run-id", "first")
+    assert (ended.code, ended.err.count("\n")) == (78, 1)
+    assert ended.err.startswith("the cluster has no Argo Workflows")
+    assert not [request for request in server.requests if request.startswith(("POST", "PATCH"))]
+
+
+def test_a_cluster_that_refuses_says_what_is_missing(run: Command, server: KubeApiServer) -> None:
+    def refuse(verb: str, kind: str, body: JsonObject) -> JsonObject:
+        if kind == WORKFLOWS:
+            who = 'User "ann" cannot create resource "workflows" in API group "argoproj.io"'
+            raise Refusal(403, "Forbidden", f"workflows is forbidden: {who}")
+        return body
+
+    server.store.admit.append(refuse)
+    ended = run("--profile", "demo", "--run-id", "first")
+    assert (ended.code, ended.err.count("\n")) == (78, 1)
+    assert ended.err.startswith("the cluster refuses to create a Workflow in default: ")
+    assert "ann may not create workflows" in ended.err
+
+
+def test_a_cluster_that_does_not_answer_is_one_line_that_names_local(run: Command, server: KubeApiServer) -> None:
+    server.faults.append(Fault(status=503, times=1000, message="restarting"))
+    ended = run("--profile", "demo", "--run-id", "first")
+    assert (ended.code, ended.err.count("\n")) == (75, 1)
+    assert ended.err.startswith("no Kubernetes cluster can be reached")
+    assert "503: restarting" in ended.err
+    assert "python3 workflows/submit.py local" in ended.err
+
+
+def test_wrong_storage_is_refused_before_anything_is_made(run: Command, server: KubeApiServer) -> None:
+    ended = run("--profile", "demo", "cluster.runs.kind=block", "cluster.runs.storage_class=none")
+    assert ended.code == 78
+    assert ended.err.count("\n") == 1
+    assert not [request for request in server.requests if request.startswith(("POST", "PATCH"))]
+
+
+def test_plan_says_what_the_cluster_has(run: Command, server: KubeApiServer) -> None:
+    has_failed(server)
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1"}}
+    server.store.objects[("nodes", "", "gpu-1")] = _stored(node | {"status": {"allocatable": {"nvidia.com/gpu": "8"}}})
+    ended = run("plan", "--run-id", "first")
+    assert ended.code == 0, ended.err
+    for line in (
+        r"^gpus        8: the head has 8, with 50 CPUs and 200Gi; no workers$",
+        r"^images      agentic-rl/steps:0\.1\.0 for light steps, agentic-rl/trainer:0\.1\.0 for the others and ",
+        r"^nodes       1, 1 of them with GPUs: 8 in all, 8 at most in one$",
+        r"^claim       verl-models: to be made, 50Gi, ReadWriteMany$",
+        r"^account     rayclustertest: to be made$",
+        r"^workflows   agentic-rl-first Failed$",
+    ):
+        assert re.search(line, ended.out, re.MULTILINE), line
+    assert not [request for request in server.requests if not request.startswith("GET")]
+
+
+def test_status_names_steps_as_the_local_run_does(run: Command, server: KubeApiServer) -> None:
+    has_failed(server)
+    ended = run("status", "first")
+    assert ended.code == 0, ended.err
+    assert re.search(r"^build-images-1 +Failed +attempt 2 2:05 main: Error \(exit code 78\)$", ended.out, re.MULTILINE)
+    assert re.search(r"^train +Omitted", ended.out, re.MULTILINE)
+    assert "workflow agentic-rl-first: Failed, child failed" in ended.out
+    assert "/workflows/default/agentic-rl-first" in ended.out
+
+
+def test_watching_a_run_that_has_failed_ends_with_what_to_do(run: Command, server: KubeApiServer) -> None:
+    has_failed(server)
+    ended = run("watch", "first", "cluster.argo_ui=https://argo.example/ui/")
+    assert ended.code == 78
+    assert "https://argo.example/ui/workflows/default/agentic-rl-first" in ended.out
+    assert "run first Failed: child failed" in ended.out
+    assert "submit.py explain first" in ended.out
+
+
+def test_resuming_makes_a_second_workflow_of_the_run(run: Command, server: KubeApiServer) -> None:
+    has_failed(server)
+    ended = run("resume", "first", "--from", "train", "train.steps=12")
+    assert ended.code == 0, ended.err
+    second = server.store.objects[(WORKFLOWS, "default", "agentic-rl-first-attempt-2")]
+    parameters = {one["name"]: one["value"] for one in second["spec"]["arguments"]["parameters"]}
+    assert (parameters["run_id"], parameters["start_from"]) == ("first", "train")
+    assert json.loads(parameters["train"])["steps"] == 12
+    assert second["metadata"]["labels"]["agentic-rl/run"] == "first"
+    running = run("resume", "first", "--from", "train")
+    assert running.code == 78
+    assert running.err.startswith("agentic-rl-first-attempt-2 is still going on")
+
+
+def test_stopping_ends_only_what_runs(run: Command, server: KubeApiServer) -> None:
+    has_failed(server)
+    assert "run first has ended already" in run("stop", "first").out
+    run("resume", "first", "--from", "train")
+    assert "agentic-rl-first-attempt-2 ends its steps" in run("stop", "first").out
+    assert server.store.objects[(WORKFLOWS, "default", "agentic-rl-first-attempt-2")]["spec"]["shutdown"] == "Stop"
+
+
+def test_cleaning_up_removes_all_of_the_run_and_nothing_else(run: Command, server: KubeApiServer) -> None:
+    has_failed(server)
+    for run_id in ("first", "second"):
+        head = {"name": f"box-{run_id}", "namespace": "default", "labels": {"agentic-rl/run": run_id}}
+        server.store.objects[("configmaps", "default", f"box-{run_id}")] = _stored({"metadata": head})
+    ended = run("cleanup", "first")
+    assert ended.code == 0, ended.err
+    assert "removed     ConfigMap box-first" in ended.out
+    assert "removed     Workflow agentic-rl-first" in ended.out
+    assert ("configmaps", "default", "box-second") in server.store.objects
+    assert ("configmaps", "default", "box-first") not in server.store.objects
+    assert run("cleanup", "first").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["watch"], "name a run: python3 workflows/submit.py watch RUN"),
+        (["watch", "first", "train"], "'train' is no setting"),
+        (["watch", "second"], "the cluster has no Workflow of run second"),
+        (["retry", "second"], "the cluster has no Workflow of run second"),
+        (["resume", "first"], "name the step to go on from, as --from STEP: one of preflight"),
+        (["resume", "first", "--from", "trian"], "name the step to go on from"),
+        (["logs", "train"], "there is no run in namespace default"),
+    ],
+)
+def test_what_names_nothing_is_one_line_and_78(run: Command, arguments: list[str], line: str) -> None:
+    ended = run(*arguments)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (78, "", 1)
+    assert ended.err.startswith(line)
+
+
+def test_a_run_of_this_machine_is_pointed_to_its_own_ways(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "workspace/runs/here").mkdir(parents=True)
+    ended = run("retry", "here")
+    assert ended.code == 78
+    assert ended.err.startswith("run here is on this machine: go on with it by python3 workflows/submit.py local")
+    assert run("retry", "here", "--target", "argo").err.startswith("the cluster has no Workflow of run here")
+
+
+def test_a_run_is_looked_for_here_and_on_the_cluster(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("status", "nothing").err.startswith("the cluster has no Workflow of run nothing")
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    ended = run("status", "nothing")
+    assert ended.code == 78
+    assert ended.err.startswith("there is no run nothing in")
+    assert "no Kubernetes cluster can be reached" in ended.err
+
+
+def test_render_writes_all_objects_for_people_who_apply_by_hand(run: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "objects"
+    ended = run("render", "--objects", str(folder), "--run-id", "first")
+    assert ended.code == 0, ended.err
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == sorted(Path(line).name for line in ended.out.splitlines())
+    kinds = [body["kind"] for path in folder.iterdir() for body in yaml.safe_load_all(path.read_text())]
+    assert {"Workflow", "PersistentVolumeClaim", "RayCluster", "Role", "ServiceAccount"} <= set(kinds)
+
+
+@pytest.mark.parametrize(
+    ("setting", "environment", "base"),
+    [
+        (None, {}, None),
+        (None, {"ARGO_SERVER": "argo.example:2746"}, "https://argo.example:2746"),
+        (None, {"ARGO_SERVER": "localhost:2746", "ARGO_SECURE": "false"}, "http://localhost:2746"),
+        (None, {"ARGO_SERVER": "argo.example:443", "ARGO_BASE_HREF": "/argo/"}, "https://argo.example:443/argo"),
+        ("http://argo:2746/", {"ARGO_SERVER": "other:1"}, "http://argo:2746"),
+    ],
+)
+def test_an_argo_server_is_found_as_the_argo_command_finds_it(
+    setting: str | None, environment: dict[str, str], base: str | None
+) -> None:
+    changes = [f"cluster.argo_server={setting}"] if setting else []
+    found = ServerAddress.find(load_settings("demo", changes, {}).cluster, environment)
+    assert (found.base if found else None) == base
+
+
+def test_a_status_object_of_argo_is_never_too_large_at_five_thousand_tasks() -> None:
+    """Shards are what the status grows by: 64 of them, each tried four times, with outputs as long as they may be."""
+    document = build_workflow(load_settings("swe-qwen2.5-7b", ["images.shards=64"], {}), "swe-qwen2.5-7b", "first")
+    parameters = {one["name"]: one["value"] for one in document["spec"]["arguments"]["parameters"]}
+    made = ArgoWorkflow("agentic-rl-first", document)
+    build = next(template for template in document["spec"]["templates"] if template["name"] == "build-images")
+    inputs = [
+        {"name": one["name"], "value": parameters.get(one["name"], f"datasets/{'x' * 40}")}
+        for one in build["inputs"]["parameters"]
+    ]
+    names = [f"organisation__repository-name-{index:05d}" for index in range(NAMED_AT_MOST)]
+    values = {"broken": json.dumps(names), "summary": "s" * 300}
+    outputs = [
+        {**one, "value": values.get(one["name"], "79")} for one in build["outputs"]["parameters"] if "value" not in one
+    ]
+    for index in range(64):
+        made.step("build-images", 75, 75, 75, 0, item=f"({index}:{index}/64)")
+    for node in made.nodes.values():
+        if node["type"] in {"Retry", "Pod"}:
+            node["inputs"] = {"parameters": inputs}
+            if node["phase"] == "Succeeded":
+                node["outputs"] = {"exitCode": "0", "parameters": outputs}
+    assert size_of(made.body) < LARGEST_BYTES / 2

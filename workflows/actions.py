@@ -1,0 +1,120 @@
+"""Which function a verb is, and where a run is looked for: in this workspace, then on the cluster."""
+
+import asyncio
+from collections.abc import Callable
+
+from workflows import pipeline, verbs, verbs_local
+from workflows.errors import ClusterUnreachableError, CommandError
+from workflows.request import Request
+
+type Action = Callable[[Request], int]
+
+LOCAL = "local"
+"""The target that is this machine."""
+
+
+def action_of(verb: str) -> Action:
+    """What a verb does."""
+    makers: dict[str, Action] = {
+        "submit": verbs.submit,
+        LOCAL: verbs.run_local,
+        "render": verbs.render,
+        "plan": verbs.plan,
+        "status": status,
+        "logs": logs,
+        "report": report,
+    }
+    return makers[verb] if verb in makers else _on_cluster(verb)
+
+
+def _on_cluster(verb: str) -> Action:
+    from workflows import verbs_cluster
+
+    cluster: dict[str, Action] = {
+        "watch": verbs_cluster.watch,
+        "retry": verbs_cluster.retry,
+        "resume": verbs_cluster.resume,
+        "stop": verbs_cluster.stop,
+        "cleanup": verbs_cluster.cleanup,
+    }
+    if verb in cluster:
+        return _refusing_local_runs(cluster[verb])
+    from workflows import doctoring
+
+    return doctoring.doctor if verb == "doctor" else doctoring.explain
+
+
+def _refusing_local_runs(action: Action) -> Action:
+    """A run of this workspace has other ways, which are named; `--target argo` insists."""
+
+    def act(request: Request) -> int:
+        run_id = request.require_run()
+        if request.target == LOCAL or (request.target is None and verbs_local.is_here(run_id)):
+            raise CommandError(
+                f"run {run_id} is on this machine: go on with it by python3 workflows/submit.py local --run-id "
+                f"{run_id} and its other arguments, from a step with --start-from STEP; Ctrl-C ends it and cleans up. "
+                "--target argo means the cluster"
+            )
+        return action(request)
+
+    return act
+
+
+def status(request: Request) -> int:
+    """Say how far a run has come."""
+    from workflows import verbs_cluster
+
+    run_id = request.require_run()
+    if _is_local(request, run_id):
+        return verbs_local.status(run_id)
+    return _elsewhere(run_id, lambda: asyncio.run(verbs_cluster.status(request)))
+
+
+def report(request: Request) -> int:
+    """Write or print a run's report."""
+    from workflows import verbs_cluster
+
+    run_id = request.require_run()
+    if _is_local(request, run_id):
+        return verbs_local.report(run_id)
+    return _elsewhere(run_id, lambda: asyncio.run(verbs_cluster.report(request, run_id)))
+
+
+def logs(request: Request) -> int:
+    """Print what a step of a run has printed."""
+    from workflows import verbs_cluster
+
+    run_id, step = _run_and_step(request)
+    if _is_local(request, run_id):
+        return verbs_local.logs(run_id, step)
+    return _elsewhere(run_id, lambda: asyncio.run(verbs_cluster.logs(request, run_id, step)))
+
+
+def _is_local(request: Request, run_id: str) -> bool:
+    return request.target == LOCAL or (request.target is None and verbs_local.is_here(run_id))
+
+
+def _elsewhere(run_id: str, act: Callable[[], int]) -> int:
+    """On the cluster. When there is none, it is also told that the workspace does not have the run."""
+    try:
+        return act()
+    except ClusterUnreachableError as error:
+        try:
+            verbs_local.run_dir(run_id)
+        except CommandError as missing:
+            raise CommandError(f"{missing}, and {error}") from error
+        raise
+
+
+def _run_and_step(request: Request) -> tuple[str, str]:
+    """What `logs` names: a run and a step, or a step of the newest run."""
+    if len(request.words) == 2:
+        return request.words[0], request.words[1]
+    if len(request.words) != 1 or request.words[0] not in (*pipeline.STEPS, "cleanup"):
+        raise CommandError("name the run and the step: python3 workflows/submit.py logs RUN STEP")
+    newest = None if request.target == "argo" else verbs_local.newest_run()
+    if newest is None:
+        from workflows import verbs_cluster
+
+        newest = asyncio.run(verbs_cluster.newest_run(request))
+    return newest, request.words[0]

@@ -1,0 +1,33 @@
+"""What the command line prints: plain lines on standard output."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def write(text: str) -> None:
+    """As it is."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def say(line: str) -> None:
+    """One line."""
+    write(line + "\n")
+
+
+def say_results(run_dir: Path) -> None:
+    """Of a run in this workspace: before and after, and where the report and the checkpoint lie."""
+    evaluation: Mapping[str, Any] = json.loads((run_dir / "evaluation.json").read_text())
+    for split, rates in evaluation["splits"].items():
+        say(f"{split:<24} resolve rate {_rate(rates['before'])} -> {_rate(rates['after'])}")
+    say(f"report      {run_dir / 'report.html'}")
+    say(f"checkpoint  {run_dir / evaluation['checkpoint']}")
+
+
+def _rate(tally: Mapping[str, Any]) -> str:
+    if tally["rate"] is None:
+        return "none graded"
+    return f"{tally['rate']:.3f} ({tally['resolved']}/{tally['graded']})"
