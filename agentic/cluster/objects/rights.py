@@ -48,11 +48,11 @@ RULES: tuple[Rule, ...] = (
     # Why a pod does not start, and what it said.
     Rule(PODS.group, (PODS.plural,), ("get", "list", "watch", "delete")),
     Rule(PODS.group, ("pods/log",), ("get",)),
-    Rule(EVENTS.group, (EVENTS.plural,), ("list", "watch")),
-    Rule(CLAIMS.group, (CLAIMS.plural,), ("get", "list", "watch")),
+    Rule(EVENTS.group, (EVENTS.plural,), ("list",)),
+    Rule(CLAIMS.group, (CLAIMS.plural,), ("get", "list")),
     # build-images makes BuildKit where there is none, and a Job for each image.
-    Rule(JOBS.group, (JOBS.plural,), ("get", "list", "watch", "create", "patch", "delete")),
-    Rule(DEPLOYMENTS.group, (DEPLOYMENTS.plural,), ("get", "list", "watch", "create", "patch")),
+    Rule(JOBS.group, (JOBS.plural,), ("get", "list", "watch", "create", "delete")),
+    Rule(DEPLOYMENTS.group, (DEPLOYMENTS.plural,), ("get", "list", "create", "patch")),
     Rule(SERVICES.group, (SERVICES.plural, CONFIG_MAPS.plural), ("get", "list", "create", "patch", "delete")),
     Rule(NETWORK_POLICIES.group, (NETWORK_POLICIES.plural,), ("get", "list", "create", "patch", "delete")),
 )
