@@ -20,7 +20,8 @@ ENVIRONMENT_LABEL = "agentic-rl.environment"
 WORDS_CHARACTERS = 600
 """Of a build's last words, in a reason."""
 
-_ERROR = re.compile(r"^(?:error: |ERROR: )(.*)", re.MULTILINE)
+_ERROR = re.compile(r"^(?:error: |ERROR: )(.*(?:\n[a-z ]+: .*)*)", re.MULTILINE)
+"""With the lines that follow, which are a registry's errors when it sends several."""
 _PRINTED = re.compile(r"^(?:#\d+ )?\d+\.\d+ (.*\S)", re.MULTILINE)
 """A line of a command's output, after its time."""
 
@@ -29,6 +30,7 @@ _PASSING = re.compile(
     r"\b50[0234]\b|connection (?:refused|reset|timed out|error)|i/o timeout|TLS handshake timeout|unexpected EOF"
     r"|temporary failure|no route to host|network is unreachable|context deadline exceeded|transport is closing"
     r"|code = Unavailable|server misbehaving|timed? ?out|broken pipe|no space left|service unavailable|bad gateway"
+    r"|did not match uploaded content|blob (?:upload )?unknown"
     r"|session healthcheck failed|could not resolve|lease .* not found",
     re.IGNORECASE,
 )

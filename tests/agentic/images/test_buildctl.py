@@ -101,6 +101,18 @@ def test_errors_of_buildkit_are_told_apart(error: str, may_pass: bool, is_limite
     assert (failure.reason, failure.may_pass, failure.is_limited) == (error, may_pass, is_limited)
 
 
+def test_what_a_registry_says_in_further_lines_counts() -> None:
+    """As docker-registry answers when two builds push the same layer."""
+    said = (
+        "error: failed to solve: failed to push r.example/a:1: errors:\n"
+        "unknown: provided digest did not match uploaded content\n"
+        "unknown: blob unknown to registry - sha256:4314e9\n\n"
+    )
+    failure = judge_build(said)
+    assert failure.may_pass
+    assert "provided digest did not match uploaded content unknown: blob unknown" in failure.reason
+
+
 def test_a_reason_is_one_line_of_bounded_length_whatever_was_printed() -> None:
     failure = judge_build("error: " + "x" * 5000)
     assert len(failure.reason) < 700
