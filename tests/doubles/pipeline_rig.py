@@ -95,6 +95,10 @@ class Pipeline:
         command = [sys.executable, "workflows/submit.py", *words]
         return self._run("python3 workflows/submit.py", words, command, timeout_seconds)
 
+    def of_run(self, verb: str, run_id: str, *more: str) -> Ended:
+        """A verb about a run."""
+        return self.command(verb, run_id, *more, self.settings[0])
+
     def argo(self, *words: str) -> Ended:
         """Argo's own command line."""
         program = str(Toolbox(self.cluster.layout).path("argo"))
@@ -187,6 +191,15 @@ class Pipeline:
         """A command in a step's container."""
         self.transcript.note(f"$ kubectl exec {pod} -c main -- {' '.join(words)}")
         return self.cluster.kubectl("exec", f"--namespace={self.namespace}", pod, "-c", "main", "--", *words)
+
+    def logs(self, pod: str) -> str:
+        return self.cluster.kubectl("logs", f"--namespace={self.namespace}", pod)
+
+    def head_pod(self) -> str:
+        """That of the namespace's RayCluster."""
+        where = (f"--namespace={self.namespace}", "--selector=ray.io/node-type=head")
+        (found,) = self.cluster.get("pods", *where)["items"]
+        return str(found["metadata"]["name"])
 
     def delete_pod(self, pod: str) -> None:
         self.transcript.note(f"$ kubectl delete pod {pod}")

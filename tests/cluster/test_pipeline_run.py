@@ -1,0 +1,146 @@
+"""The workflow as people run it, on the real Argo controller: `submit.py submit --profile cluster-demo`, whole and with
+what a cluster does to pods meanwhile. Each part is noted; `make cluster-run` keeps the notes in docs/results.
+
+Everything is real but the image of the steps: see `testbed/pipeline_image.py`. The parts share a namespace and its
+volumes, in this order, as the runs of one user do.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pipeline_rig import Pipeline, Transcript, noted, pipeline_space
+
+from agentic.rollout.records import Phase, read_records
+from agentic.training import checkpoints
+from agentic.training.audit import audit
+from testbed.access import ClusterAccess
+
+TRANSCRIPT = "CLUSTER_RUN_TRANSCRIPT"
+"""Environment variable: the file that the notes go to."""
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def pipeline(cluster: ClusterAccess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    folder = tmp_path_factory.mktemp("volumes")
+    where = Path(os.environ.get(TRANSCRIPT) or folder / "transcript.txt")
+    with noted(Transcript(), where) as transcript, pipeline_space(cluster, folder, transcript) as pipeline:
+        yield pipeline
+
+
+ASK_DASHBOARD = """\
+import urllib.request
+print(urllib.request.urlopen("http://raycluster-verl-head-svc:8265/api/gcs_healthz", timeout=30).read().decode())
+"""
+"""From a pod of the run, as the NetworkPolicy allows."""
+
+
+def phases(pipeline: Pipeline, name: str, step: str) -> list[str]:
+    return [node.phase for node in pipeline.attempts(name, step)]
+
+
+def test_the_whole_dag_runs_as_pods_and_a_lost_step_and_a_lost_head_cost_no_more_than_a_checkpoint(
+    pipeline: Pipeline,
+) -> None:
+    """The step's process is killed first, which its job survives, then the head with the trainer in it."""
+    name = pipeline.submit("whole")
+    run_dir = pipeline.run_dir("whole")
+    step = pipeline.wait_for_pod(name, "train")
+
+    def saved(least: int) -> bool:
+        assert pipeline.phase(name) == "Running", pipeline.describe(name)
+        return (checkpoints.latest_step(run_dir / "checkpoints") or 0) >= least
+
+    pipeline.wait(lambda: read_records(run_dir, Phase.TRAIN), "a rollout", 900, lambda: pipeline.describe(name))
+    pipeline.inside(step, "pkill", "-KILL", "-f", "steps.train:run")
+    again = pipeline.wait_for_pod(name, "train", attempt=1)
+    assert "success" in pipeline.inside(again, "python", "-c", ASK_DASHBOARD)
+    pipeline.wait(lambda: saved(1), "a checkpoint", 600, lambda: pipeline.describe(name))
+    assert len(list((run_dir / "metrics").glob("attempt-*.jsonl"))) == 1, "the job went on without its step"
+    head = pipeline.head_pod()
+    rewards = re.compile(r"step \d/3.* reward \d")
+    pipeline.wait(lambda: rewards.search(pipeline.logs(head)), "rewards in the head's log", 120, lambda: "none came")
+    pipeline.delete_pod(head)
+
+    assert pipeline.wait_until_over(name) == "Succeeded", pipeline.describe(name)
+    assert phases(pipeline, name, "train") == ["Failed", "Failed", "Succeeded"]
+    attempts = sorted((run_dir / "metrics").glob("attempt-*.jsonl"))
+    assert len(attempts) == 2
+    assert json.loads(attempts[-1].read_text().splitlines()[0])["step"] > 1, "training went on from a checkpoint"
+    assert (run_dir / "report.html").is_file()
+    evaluation = json.loads((run_dir / "evaluation.json").read_text())
+    graded = {split: rates["after"]["graded"] for split, rates in evaluation["splits"].items()}
+    assert graded == {"same-template": 6, "new-template": 2}
+    records = read_records(run_dir, Phase.TRAIN)
+    assert sum(record.outcome.is_graded for record in records) >= 0.9 * len(records), "infrastructure held"
+    verdict = audit(run_dir)
+    assert verdict.holds, verdict
+    assert pipeline.labelled("whole") == ["workflow.argoproj.io/agentic-rl-whole"], "all but what tells of it is gone"
+
+
+def test_a_step_without_enough_memory_is_tried_again_and_then_fails_by_that_name(pipeline: Pipeline) -> None:
+    name = pipeline.submit("small", "cluster.light.memory=40Mi", "cluster.retries=1", "cluster.retry_seconds=1")
+
+    assert pipeline.wait_until_over(name, 300) == "Failed"
+    killed = pipeline.attempts(name, "preflight")
+    assert len(killed) == 2
+    assert all("OOMKilled" in node.message for node in killed), killed
+
+
+def test_what_cannot_pass_fails_at_once_with_its_reason_and_argo_goes_on_once_it_is_mended(pipeline: Pipeline) -> None:
+    """The report's place is taken by a folder, which is removed before `argo retry`, and for another run before
+    `argo resubmit --memoized`."""
+    for run_id, verb in (("mended", ["retry"]), ("memoized", ["resubmit", "--memoized"])):
+        in_the_way = pipeline.run_dir(run_id) / "report.html"
+        in_the_way.mkdir(parents=True)
+        name = pipeline.submit(run_id, "--start-from", "report")
+        assert pipeline.wait_until_over(name, 300) == "Failed"
+        assert [node.phase for node in pipeline.attempts(name, "report")] == ["Failed"], "no second try"
+        assert [node.phase for node in pipeline.attempts(name, "cleanup")] == ["Succeeded"]
+
+        in_the_way.rmdir()
+        assert pipeline.argo(*verb, name).code == 0
+        again = name if verb == ["retry"] else pipeline.resubmitted(name)
+        assert pipeline.wait_until_over(again, 300) == "Succeeded", pipeline.describe(again)
+        assert in_the_way.is_file()
+
+
+def test_deleted_and_evicted_pods_are_replaced_and_a_stopped_run_leaves_nothing(pipeline: Pipeline) -> None:
+    name = pipeline.submit("moved", "--start-from", "train")
+    pipeline.delete_pod(pipeline.wait_for_pod(name, "train"))
+    pipeline.evict_pod(pipeline.wait_for_pod(name, "train", attempt=1))
+    pipeline.wait_for_pod(name, "train", attempt=2)
+
+    assert pipeline.of_run("stop", "moved").code == 0
+    assert pipeline.wait_until_over(name, 300) == "Failed"
+    assert [node.phase for node in pipeline.attempts(name, "cleanup")] == ["Succeeded"]
+    assert pipeline.labelled("moved") == [f"workflow.argoproj.io/{name}"]
+    assert pipeline.of_run("cleanup", "moved").code == 0
+    assert pipeline.labelled("moved") == []
+
+
+@pytest.mark.scale
+def test_a_run_is_resumed_from_evaluation_after_its_cluster_was_swept(pipeline: Pipeline) -> None:
+    """Evaluation is done anew since what it had written is gone."""
+    evaluation = pipeline.run_dir("whole") / "evaluation.json"
+    before = json.loads(evaluation.read_text())
+    evaluation.unlink()
+    for record in (pipeline.run_dir("whole") / "rollouts").glob("evaluate*"):
+        record.unlink()
+
+    assert pipeline.of_run("resume", "whole", "--from", "evaluate").code == 0
+    name = "agentic-rl-whole-attempt-2"
+    assert pipeline.wait_until_over(name) == "Succeeded", pipeline.describe(name)
+    assert phases(pipeline, name, "train") == []
+    assert json.loads(evaluation.read_text())["splits"].keys() == before["splits"].keys()
+
+
+def test_cleanup_leaves_nothing_with_the_runs_label_but_its_folder(pipeline: Pipeline) -> None:
+    assert pipeline.of_run("cleanup", "whole").code == 0
+    assert pipeline.labelled("whole") == []
+    assert (pipeline.run_dir("whole") / "report.html").is_file()
