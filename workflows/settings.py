@@ -129,6 +129,31 @@ class Settings(base.Settings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _workers_make_the_nodes(self) -> Self:
+        workers, train = self.cluster.workers, self.train
+        if workers.replicas != train.nodes - 1:
+            raise ValueError(
+                f"train.nodes is {train.nodes} but the RayCluster has {1 + workers.replicas} pods: set "
+                f"cluster.workers.replicas to {train.nodes - 1}, or train.nodes to {1 + workers.replicas}"
+            )
+        if workers.replicas and train.device == "cuda" and workers.gpus != train.gpus_per_node:
+            raise ValueError(
+                f"cluster.workers.gpus is {workers.gpus} but train.gpus_per_node is {train.gpus_per_node}: set both to "
+                "the number of GPUs of one machine"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _both_sides_have_certificates(self) -> Self:
+        server, client = self.cluster.buildkit.server_secret, self.images.buildkit_tls_secret
+        if self.images.buildkit_address is None and (server is None) != (client is None):
+            raise ValueError(
+                f"cluster.buildkit.server_secret is {server} but images.buildkit_tls_secret is {client}: name the "
+                "Secrets of both sides, or neither"
+            )
+        return self
+
 
 def known_tasks(data: DataSettings) -> int | None:
     """How many tasks the data set will have, when its settings say so."""

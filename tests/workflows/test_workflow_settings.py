@@ -76,6 +76,19 @@ def test_lists_and_null_are_json() -> None:
         (["images.shards=9", *FEW_TASKS], "images.shards is 9 but there are 2 tasks: lower it to 2"),
         (["train.save_every=3", "train.validate_every=2"], "train.save_every is 3 and train.validate_every is 2:"),
         (["train.device=cuda"], "cluster.head.gpus is 0 but train.gpus_per_node is 1: set both"),
+        (["train.nodes=2"], "train.nodes is 2 but the RayCluster has 1 pods: set cluster.workers.replicas to 1"),
+        (
+            ["cluster.workers.replicas=3"],
+            "train.nodes is 1 but the RayCluster has 4 pods: set cluster.workers.replicas to 0",
+        ),
+        (
+            ["train.device=cuda", "cluster.head.gpus=1", "train.nodes=2", "cluster.workers.replicas=1"],
+            "cluster.workers.gpus is 8 but train.gpus_per_node is 1: set both",
+        ),
+        (
+            ["cluster.buildkit.server_secret=s"],
+            "cluster.buildkit.server_secret is s but images.buildkit_tls_secret is None: name",
+        ),
         (["rollout.deadline_seconds=10"], "rollout.deadline_seconds is 10 but start + grading need"),
         (["sandbox.scratch_mb=4000"], "sandbox.scratch_mb is 4000 but"),
         (
