@@ -5,6 +5,8 @@ character or get one twice. Nothing here knows how any parser reads them.
 """
 
 import json
+import re
+from collections.abc import Callable
 from random import Random
 
 THOUGHTS = ["\nI should look.\n", "", "\n\n", "a < b & c", "\nfirst\n\nthen 'x'\n", "größe 😀"]
@@ -45,25 +47,90 @@ def llama_replies(count: int) -> list[str]:
 def tagged_replies(count: int) -> dict[str, list[str]]:
     """Well-formed replies whose calls are no plain JSON, by the name of vLLM's parser of their form."""
     random = Random("tagged")
-    writers = {
-        "qwen3_coder": _xml_call,
-        "glm47": _pairs_call,
-        "minimax_m2": _invoke_call,
-        "kimi_k2": _kimi_call,
-        "deepseek_v3": _deepseek_call,
-    }
     replies: dict[str, list[str]] = {}
-    for name, write in writers.items():
+    for name, write in _writers().items():
         opening, closing, gap = BLOCKS.get(name, ("", "", ""))
         made = [gap.join(write(random, n) for n in range(random.choice([1, 1, 2]))) for _ in range(count)]
         replies[name] = [random.choice(["", "Done: ", "größe 😀"]) + opening + text + closing for text in made]
     return replies
 
 
+def malformed_replies(count: int) -> dict[str, list[str]]:
+    """Such replies with something wrong: cut, or a marker or a character left out, twice, or in the wrong place."""
+    random = Random("malformed")
+    return {name: spoilt_replies(wellformed, count, random) for name, wellformed in tagged_replies(count).items()}
+
+
+def spoilt_replies(wellformed: list[str], count: int, random: Random) -> list[str]:
+    """So many replies that are none of these."""
+    parts = [_parts(text) for text in wellformed]
+    made: set[str] = set()
+    while len(made) < count:
+        made.add(_spoilt(random.choice(parts), random))
+        made -= set(wellformed)
+    return sorted(made)
+
+
+MARKER = re.compile(
+    "("
+    r"</?[a-z:_]+(?:[= ][^<>]*)?>"  # tags
+    r"|<[|\uff5c][^<>]*[|\uff5c]?>|<[a-z_]+\|>"  # special tokens
+    r"|</?\uff5cDSML\uff5c[^<>]*>"
+    r"|\n```(?:json\n)?|[{}\n]"
+    ")"
+)
+"""What a reply is spoilt at."""
+
+
+def _parts(reply: str) -> list[str]:
+    return [part for part in MARKER.split(reply) if part]
+
+
+def _spoilt(parts: list[str], random: Random) -> str:
+    """Parts with one or two faults."""
+    spoilt = list(parts)
+    for _ in range(random.choice([1, 1, 2])):
+        place = random.randrange(len(spoilt))
+        match random.randrange(7):
+            case 0:
+                del spoilt[place]
+            case 1:
+                spoilt.insert(place, spoilt[place])
+            case 2:
+                other = random.randrange(len(spoilt))
+                spoilt[place], spoilt[other] = spoilt[other], spoilt[place]
+            case 3:
+                del spoilt[place + 1 :]
+            case 4:
+                spoilt[place] = spoilt[place][: random.randrange(len(spoilt[place]) + 1)]
+            case 5:
+                spoilt.insert(place, random.choice(["and ", "<", "</", "x>", "\n"]))
+            case 6:
+                spoilt[place] = spoilt[place].replace("run", "other") if "run" in spoilt[place] else spoilt[place] + " "
+        if not spoilt:
+            break
+    return "".join(spoilt)
+
+
+def _writers() -> dict[str, Callable[[Random, int], str]]:
+    return {
+        "qwen3_coder": _xml_call,
+        "glm47": _pairs_call,
+        "minimax_m2": _invoke_call,
+        "kimi_k2": _kimi_call,
+        "deepseek_v3": _deepseek_call,
+        "deepseek_v4": _dsml_call,
+        "hy_v3": _hunyuan_call,
+        "gemma4": _gemma_call,
+    }
+
+
 BAR, SPACE = "\uff5c", "\u2581"
 BLOCKS = {
     "minimax_m2": ("<minimax:tool_call>\n", "\n</minimax:tool_call>", "\n"),
     "kimi_k2": ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", ""),
+    "deepseek_v4": (f"<{BAR}DSML{BAR}tool_calls>\n", f"\n</{BAR}DSML{BAR}tool_calls>", "\n"),
+    "hy_v3": ("<tool_calls:opensource>\n", "\n</tool_calls:opensource>", "\n"),
     "deepseek_v3": (f"<{BAR}tool{SPACE}calls{SPACE}begin{BAR}>", f"<{BAR}tool{SPACE}calls{SPACE}end{BAR}>", "\n"),
 }
 TAGGED_SCHEMAS = {
@@ -116,6 +183,43 @@ def _deepseek_call(random: Random, _number: int) -> str:
     begin, end = (f"<{BAR}tool{SPACE}call{SPACE}{word}{BAR}>" for word in ("begin", "end"))
     body = json.dumps(_values(random), ensure_ascii=False)
     return f"{begin}function<{BAR}tool{SPACE}sep{BAR}>run\n```json\n{body}\n```{end}"
+
+
+def _dsml_call(random: Random, _number: int) -> str:
+    token = f"{BAR}DSML{BAR}"
+    flags = {key: (json.dumps(isinstance(value, str)), value) for key, value in _values(random).items()}
+    parts = [
+        f'<{token}parameter name="{key}" string="{flag}">{_shown(value)}</{token}parameter>'
+        for key, (flag, value) in flags.items()
+    ]
+    name = random.choice(["run", "stop"])
+    return f'<{token}invoke name="{name}">\n' + "".join(f"{part}\n" for part in parts) + f"</{token}invoke>"
+
+
+def _hunyuan_call(random: Random, _number: int) -> str:
+    marks = {name: f"<{name}:opensource>" for name in ("tool_call", "tool_sep", "arg_key", "arg_value")}
+    ends = {name: f"</{name}:opensource>" for name in marks}
+    parts = [
+        f"{marks['arg_key']}{key}{ends['arg_key']}\n{marks['arg_value']}{_shown(value)}{ends['arg_value']}\n"
+        for key, value in _values(random).items()
+    ]
+    name = random.choice(["run", "stop"])
+    return f"{marks['tool_call']}{name}{marks['tool_sep']}\n{''.join(parts)}{ends['tool_call']}"
+
+
+def _gemma_call(random: Random, _number: int) -> str:
+    return f"<|tool_call>call:{random.choice(['run', 'stop'])}{_quoted(_values(random))}<tool_call|>"
+
+
+def _quoted(value: object) -> str:
+    match value:
+        case str():
+            return f'<|"|>{value}<|"|>'
+        case dict():
+            return "{" + ",".join(f"{key}:{_quoted(item)}" for key, item in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(_quoted, value)) + "]"
+    return json.dumps(value)
 
 
 def _hermes_reply(random: Random) -> str:

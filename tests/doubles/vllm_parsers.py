@@ -1,8 +1,8 @@
 """vLLM's own parsers on the replies of a JSON file, in a process of its own: `python vllm_parsers.py REPLIES RESULTS`.
 
 No double: the real parsers, faked is only their tokenizer, of which they ask the vocabulary. REPLIES is
-{"hermes": [text], "llama": [text], "tagged": {parser: [text]}, "tools": [...]}; RESULTS is
-{peer: {text: [content, reasoning, [[name, arguments]]]}}.
+{"hermes": [text], "llama": [text], "tagged": {parser: [text]}, "malformed": {parser: [text]}, "tools": [...]}; RESULTS
+is {peer: {text: [content, reasoning, [[name, arguments]]]}}.
 """
 
 import importlib
@@ -18,7 +18,11 @@ TAGS = [
     *["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<minimax:tool_call>", "</minimax:tool_call>"],
     *["<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_end|>"],
     "<|tool_call_argument_begin|>",
+    *["<tool_calls>", "</tool_calls>", "<tool_sep>"],
+    *["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", '<|"|>'],
 ]
+HUNYUAN_SUFFIX = ":opensource"
+"""Of the markers of Hy3 as it was published; vLLM 0.24 looks for those of the preview, which are the same without."""
 DEEPSEEK_WORDS = ["calls begin", "calls end", "call begin", "call end", "sep"]
 TOKENIZER: Any = SimpleNamespace(get_vocab=lambda: {marker: number for number, marker in enumerate(MARKERS)})
 
@@ -28,6 +32,9 @@ TAGGED = {
     "minimax_m2": "minimax_m2_tool_parser.MinimaxM2ToolParser",
     "kimi_k2": "kimi_k2_tool_parser.KimiK2ToolParser",
     "deepseek_v3": "deepseekv3_tool_parser.DeepSeekV3ToolParser",
+    "deepseek_v4": "deepseekv4_tool_parser.DeepSeekV4ToolParser",
+    "hy_v3": "hy_v3_tool_parser.HYV3ToolParser",
+    "gemma4": "gemma4_engine_tool_parser.Gemma4EngineToolParser",
 }
 """Parsers of calls that are no plain JSON."""
 
@@ -51,6 +58,8 @@ def main(replies_file: str, results_file: str) -> None:
     }
     for peer, texts in replies["tagged"].items():
         results[peer] = whole_tagged(TAGGED[peer], texts, replies["tools"])
+    for peer, texts in replies["malformed"].items():
+        results[f"malformed {peer}"] = whole_tagged(TAGGED[peer], texts, replies["tools"])
     Path(results_file).write_text(json.dumps(results, ensure_ascii=False), "utf-8")
 
 
@@ -69,7 +78,8 @@ def whole_tagged(path: str, texts: list[str], tools: list[Any]) -> dict[str, Rep
     made = getattr(importlib.import_module(f"vllm.tool_parsers.{module}"), name)
     request = ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "."}], tools=tools)
     vocabulary = AnyVocabulary()
-    return {text: called(made(vocabulary, request.tools).extract_tool_calls(text, request)) for text in texts}
+    shown = {text: text.replace(HUNYUAN_SUFFIX, "") for text in texts}
+    return {text: called(made(vocabulary, request.tools).extract_tool_calls(shown[text], request)) for text in texts}
 
 
 class AnyVocabulary:

@@ -46,8 +46,6 @@ class TaggedForm:
     kind_open: str | None = None
     """What parts a parameter's name from `true` or `false`, which says whether its value is a string; None: its schema
     does."""
-    is_bare: bool = False
-    """Whether calls count without a block too."""
     token: str | None = None
     """The special token that markers are written with, where they are none themselves."""
 
@@ -84,7 +82,6 @@ HUNYUAN = TaggedForm(
     *("</tool_call:opensource>", "<arg_key:opensource>", "</arg_key:opensource>"),
     *("<arg_value:opensource>", "</arg_value:opensource>"),
     has_line_breaks=False,
-    is_bare=True,
 )
 """Hy3."""
 _DSML = "\uff5cDSML\uff5c"
@@ -93,7 +90,6 @@ DSML = TaggedForm(
     *(f'<{_DSML}parameter name="', '">', None, f"</{_DSML}parameter>"),
     has_line_breaks=False,
     kind_open='" string="',
-    is_bare=True,
     token=_DSML,
 )
 """DeepSeek V4."""
@@ -209,8 +205,8 @@ type AnyCallForm = CallForm | TaggedForm | MarkedForm | QuotedForm
 
 
 def openings_of(calls: AnyCallForm) -> tuple[str, ...]:
-    """What may begin a block of calls, or a call without one."""
-    if isinstance(calls, TaggedForm) and calls.is_bare and calls.name_open is not None:
+    """What may begin a block of calls, or a call without one where calls have a marker of their own."""
+    if isinstance(calls, TaggedForm) and calls.name_open is not None:
         return (calls.opening, calls.name_open)
     return (calls.opening,)
 

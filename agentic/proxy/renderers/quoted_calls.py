@@ -168,7 +168,9 @@ class QuotedReader(SteppingReader):
         self._rest = ""
         return False
 
-    def _drop(self) -> bool:
+    def _end(self) -> bool:
+        if self._is_call and self._first():
+            return self._go(Place.BROKEN)
         self._rest = ""
         return False
 
@@ -212,6 +214,6 @@ STEPS: Mapping[Place, Callable[[QuotedReader], bool]] = {
     Place.BARE: QuotedReader._take_bare,
     Place.AFTER: QuotedReader._go_on,
     Place.BROKEN: QuotedReader._give_as_written,
-    Place.CLOSED: QuotedReader._drop,
+    Place.CLOSED: QuotedReader._end,
 }
 """What reads each place. Of the class: a reader that held its own methods would be garbage for the collector."""

@@ -44,7 +44,11 @@ class TaggedReader(SteppingReader):
         self._form = form
         self._tools = tools
         self._place = Place.NAME if form.name_open is None else Place.BEFORE_CALL
-        self._name_ends = _name_ends(form)
+        own_end = (form.name_end,) if form.name_open is not None else ()
+        self._name_ends = _present(*own_end, form.key_open, form.call_end)
+        self._key_ends = _present(form.key_end, form.value_open)
+        self._before_key = _present(form.key_open, form.call_end, form.name_open)
+        self._before_value = _present(form.value_open, form.key_open, form.call_end)
         self._name = self._key = self._kind = ""
         self._begun = False
         self._keys: set[str] = set()
@@ -73,33 +77,23 @@ class TaggedReader(SteppingReader):
         if taken is None:
             return False
         (self._name, ending), self._begun, self._keys = taken, False, set()
-        if ending == self._form.call_end:
-            self._end_call()
-            return self._go(Place.BEFORE_CALL)
-        return self._go(Place.KEY if ending == self._form.key_open else Place.BEFORE_KEY)
+        return self._go_past(ending) if ending != self._form.name_end else self._go(Place.BEFORE_KEY)
 
     def _seek_key(self) -> bool:
-        form = self._form
-        markers = (form.key_open, form.call_end) if form.call_end is not None else (form.key_open,)
-        _, marker, self._rest = split_at(self._rest, markers, is_end=False)
-        if marker == form.call_end and marker is not None:
-            self._end_call()
-            return self._go(Place.BEFORE_CALL)
-        return marker is not None and self._go(Place.KEY)
+        return self._skip_to_any(self._before_key)
 
     def _take_key(self) -> bool:
-        taken = self._take(self._form.key_end)
+        taken = self._take(*self._key_ends)
         if taken is None:
             return False
-        self._key, self._kind = taken[0], ""
+        (self._key, ending), self._kind = taken, ""
         if self._form.kind_open is not None:
             self._key, _, self._kind = self._key.partition(self._form.kind_open)
-        if self._form.value_open is not None:
-            return self._go(Place.BEFORE_VALUE)
-        return self._begin_value()
+        is_value_next = self._form.value_open is None or ending == self._form.value_open
+        return self._begin_value() if is_value_next else self._go(Place.BEFORE_VALUE)
 
     def _seek_value(self) -> bool:
-        return self._skip_to(self._form.value_open or "", Place.VALUE) and self._begin_value()
+        return self._skip_to_any(self._before_value)
 
     def _begin_value(self) -> bool:
         is_string = KINDS.get(self._kind, self._is_string_by_schema())
@@ -145,6 +139,22 @@ class TaggedReader(SteppingReader):
     def _skip_to(self, marker: str, place: Place) -> bool:
         _, found, self._rest = split_at(self._rest, (marker,), is_end=False)
         return found is not None and self._go(place)
+
+    def _skip_to_any(self, markers: tuple[str, ...]) -> bool:
+        _, found, self._rest = split_at(self._rest, markers, is_end=False)
+        return found is not None and self._go_past(found)
+
+    def _go_past(self, marker: str) -> bool:
+        """Go on after a marker, whatever was expected: a parameter without a value is left out, and a call with any
+        ends also where the next one begins."""
+        form = self._form
+        if marker == form.value_open:
+            return self._begin_value()
+        if marker == form.key_open:
+            return self._go(Place.KEY)
+        if marker != form.name_open or self._begun:
+            self._end_call()
+        return self._go(Place.NAME if marker == form.name_open else Place.BEFORE_CALL)
 
     def _take(self, *markers: str) -> tuple[str, str] | None:
         """A name, and the marker at which it ends; without one to be named by, this is no call."""
@@ -220,11 +230,8 @@ class _Value:
         return text.removesuffix("\n")
 
 
-def _name_ends(form: TaggedForm) -> tuple[str, ...]:
-    """Where a call's name ends: at its own end, or where that is missing at what comes next."""
-    if form.name_open is None:
-        return (form.key_open,)
-    return (form.name_end, form.key_open, *([form.call_end] if form.call_end is not None else []))
+def _present(*markers: str | None) -> tuple[str, ...]:
+    return tuple(marker for marker in markers if marker is not None)
 
 
 def _parameters(tools: Sequence[Json], name: str) -> Json | None:

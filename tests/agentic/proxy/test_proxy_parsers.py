@@ -11,26 +11,59 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from family_rig import library_of, renderer_of, written
+from malformed_rules import RULES as MALFORMED_RULES
+from malformed_rules import Reply, Rule, comparable
 from proxy_tokens import make_tokenizer
-from reply_corpus import TAGGED_TOOLS, hermes_replies, llama_replies, tagged_replies
+from reply_corpus import (
+    TAGGED_TOOLS,
+    hermes_replies,
+    llama_replies,
+    malformed_replies,
+    spoilt_replies,
+    tagged_replies,
+)
 
-from agentic.proxy.conversation import join_deltas
-from agentic.proxy.renderers.forms import ARGUMENT_TAGS, DEEPSEEK, INVOKE, KIMI, LLAMA, XML, ReplyForm
+from agentic.proxy.conversation import Message, join_deltas
+from agentic.proxy.renderers.forms import (
+    ARGUMENT_TAGS,
+    DEEPSEEK,
+    DSML,
+    GEMMA,
+    HUNYUAN,
+    INKLING,
+    INVOKE,
+    KIMI,
+    LLAMA,
+    XML,
+    ReplyForm,
+)
 from agentic.proxy.renderers.reply import ReplyReader
 
 HERE = Path(__file__).parent
-LISTS = {peer: HERE / f"parser_differences_{peer}.json" for peer in ("vllm", "library")}
+LISTS = {
+    peer: HERE / f"parser_differences_{peer}.json" for peer in ("vllm", "library", "malformed", "malformed_library")
+}
 DOCUMENT = HERE.parents[2] / "docs" / "proxy-parsers.md"
 HERMES_REPLIES, LLAMA_REPLIES, TAGGED_REPLIES = hermes_replies(300), llama_replies(120), tagged_replies(60)
+MALFORMED = "malformed "
+"""Before a peer's name: its reading of malformed replies."""
+MALFORMED_REPLIES = malformed_replies(60)
+LIBRARY_PEERS = {"deepseek-v4": "deepseek_v4", "hy3": "hy_v3", "gemma4": "gemma4"}
+"""Families that the library reads too, with the name under which their malformed replies are made."""
 TAGGED_FORMS = {
     "qwen3_coder": ReplyForm("never", XML),
     "glm47": ReplyForm("never", ARGUMENT_TAGS),
     "minimax_m2": ReplyForm("never", INVOKE),
     "kimi_k2": ReplyForm("never", KIMI),
     "deepseek_v3": ReplyForm("never", DEEPSEEK),
+    "deepseek_v4": ReplyForm("never", DSML),
+    "hy_v3": ReplyForm("never", HUNYUAN),
+    "gemma4": ReplyForm("never", GEMMA),
 }
 FORMS = {
     "hermes": ReplyForm("never"),
@@ -41,11 +74,6 @@ FORMS = {
 }
 STRIPPING = ("renderers qwen3",)
 """Who takes away the white space around the text of every reply."""
-
-type Reply = tuple[str, str, list[tuple[str, Any]]]
-"""Text, thinking, and calls with their arguments as values (as text where they are no JSON)."""
-type Rule = Callable[[str, Reply, Reply], bool]
-"""Whether the rule explains that a text is read as ours and as theirs."""
 
 
 def read_ours(text: str, form: ReplyForm) -> Reply:
@@ -133,7 +161,8 @@ RULES: dict[str, Rule] = {
 def vllm_replies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Reply]]:
     """What vLLM's parsers make of the replies; importing vLLM takes 20 s, so it happens once, elsewhere."""
     folder = tmp_path_factory.mktemp("parsers")
-    asked = {"hermes": HERMES_REPLIES, "llama": LLAMA_REPLIES, "tagged": TAGGED_REPLIES, "tools": TAGGED_TOOLS}
+    asked: dict[str, Any] = {"hermes": HERMES_REPLIES, "llama": LLAMA_REPLIES, "tools": TAGGED_TOOLS}
+    asked |= {"tagged": TAGGED_REPLIES, "malformed": MALFORMED_REPLIES}
     (folder / "replies.json").write_text(json.dumps(asked), "utf-8")
     script = HERE.parents[1] / "doubles" / "vllm_parsers.py"
     command = [sys.executable, str(script), str(folder / "replies.json"), str(folder / "results.json")]
@@ -164,14 +193,14 @@ def listing(peers: dict[str, dict[str, Reply]]) -> str:
     found = {peer: differences(peer, theirs) for peer, theirs in peers.items()}
     unexplained = [(peer, text) for peer, rules in found.items() for text in rules.get("unexplained", [])]
     assert not unexplained, "no rule explains these: decide, and say so in docs/proxy-parsers.md"
-    return json.dumps(found, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    return as_list(found)
 
 
 @pytest.mark.timeout(600)
 def test_every_difference_to_vllm_s_parsers_is_listed_and_decided(
     vllm_replies: dict[str, dict[str, Reply]], golden: Callable[..., None]
 ) -> None:
-    untagged = {peer: replies for peer, replies in vllm_replies.items() if peer not in TAGGED_FORMS}
+    untagged = {peer: vllm_replies[peer] for peer in FORMS if peer in vllm_replies}
     golden(LISTS["vllm"], listing(untagged), parse=json.loads)
 
 
@@ -185,6 +214,62 @@ def test_calls_in_tags_are_read_as_by_vllm_but_for_white_space(
         ours = read_ours(text, TAGGED_FORMS[peer])
         assert ours[2], text
         assert in_values_stripped(ours) == in_values_stripped(theirs), text
+
+
+@pytest.mark.timeout(600)
+def test_every_difference_on_malformed_calls_is_listed_and_decided(
+    vllm_replies: dict[str, dict[str, Reply]], golden: Callable[..., None]
+) -> None:
+    found = {
+        peer: by_rule(
+            {text: (read_ours(text, form), theirs) for text, theirs in vllm_replies[MALFORMED + peer].items()}
+        )
+        for peer, form in TAGGED_FORMS.items()
+    }
+    golden(LISTS["malformed"], as_list(found), parse=json.loads)
+
+
+def test_every_difference_to_the_library_on_calls_that_it_finds_good_is_listed_and_decided(
+    golden: Callable[..., None],
+) -> None:
+    inkling = [f"{INKLING.text}look{written('inkling', [('run', {'cmd': 'ls', 'count': 3}), ('stop', {})])}"]
+    replies = {family: MALFORMED_REPLIES[peer] for family, peer in LIBRARY_PEERS.items()}
+    replies["inkling"] = spoilt_replies(inkling, 60, Random("inkling"))
+    found = {family: by_rule(both_readings(family, texts)) for family, texts in replies.items()}
+    golden(LISTS["malformed_library"], as_list(found), parse=json.loads)
+
+
+def both_readings(family: str, texts: list[str]) -> dict[str, tuple[Reply, Reply]]:
+    """Ours and the library's, where all calls that it finds are good ones."""
+    renderer, library = renderer_of(family), library_of(family)
+    opening = renderer.render([Message("user", ".")], None)
+    read: dict[str, tuple[Reply, Reply]] = {}
+    for text in texts:
+        ids = renderer.encode(text)
+        theirs = library.parse_response(ids, tools=TAGGED_TOOLS, prompt_ids=opening)
+        if all(call.status == "ok" for call in theirs.tool_calls):
+            ours = renderer.parse(ids, TAGGED_TOOLS)
+            our_calls = [(call.name, value_of(call.arguments)) for call in ours.tool_calls]
+            calls = [(call.name, call.arguments) for call in theirs.tool_calls]
+            read[text] = (ours.content, "", our_calls), (theirs.content, "", calls)
+    assert len(read) > 10
+    return read
+
+
+def by_rule(readings: dict[str, tuple[Reply, Reply]]) -> dict[str, list[str]]:
+    """Malformed replies that are read differently, by the rule that says why."""
+    rules: dict[str, list[str]] = {}
+    for text, (our, their) in readings.items():
+        both = comparable(our), comparable(their)
+        if both[0] != both[1]:
+            rule = next((name for name, explains in MALFORMED_RULES.items() if explains(text, *both)), None)
+            assert rule, f"no rule explains {both} of {text!r}: decide, and say so in docs/proxy-parsers.md"
+            rules.setdefault(rule, []).append(text)
+    return rules
+
+
+def as_list(found: dict[str, dict[str, list[str]]]) -> str:
+    return json.dumps(found, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 
 def in_values_stripped(reply: Reply) -> Reply:
