@@ -1,0 +1,147 @@
+"""Whole training steps with our agent loop and with verl's own: stock verl, vLLM, Ray, the same policy and tasks.
+
+    python -m benchmarks.rollout.whole_steps WORKSPACE [--steps 6] [--tool-seconds 1.0] [--output FILE]
+
+WORKSPACE is that of a demo run, whose policy, data and settings are used and left alone. Each loop trains so many steps
+in a run of its own, one after the other; the time of a step is verl's `timing_s/step`, and the first one, which warms
+up, is left out. The last table of the result belongs to `docs/results/rollout.json` as `whole_steps`.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from agentic import processes
+from agentic.training import children, ray_cluster
+from agentic.training.job import Launch, prepare
+from agentic.training.jobs import TrainJob
+from agentic.training.resume import Plan
+
+from .step_loops import TOKENS, TOOL_SECONDS_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+LOOPS = {"verl ToolAgentLoop": "Verls", "ours": "Ours"}
+RATIO = 1.05
+"""The goal."""
+PARTS = ("step", "gen", "old_log_prob", "update_actor", "update_weights")
+
+
+def make_job(workspace: Path, runs: Path, name: str, steps: int) -> TrainJob:
+    """A job of its own on a demo run's policy and data."""
+    found = sorted(workspace.glob("runs/*/settings.json"))
+    if not found:
+        raise SystemExit(f"{workspace} has no run: make one with AGENTIC_WORKSPACE={workspace} make demo")
+    known = json.loads(found[0].read_text())
+    return TrainJob(
+        run_id=name,
+        run_dir=runs / "runs" / name,
+        model_dir=workspace / "models" / known["model"]["name"],
+        data_dir=workspace / "datasets" / known["data"]["name"],
+        store_dir=workspace / "images",
+        train=known["train"] | {"steps": steps, "validate_every": 10 * steps, "save_every": 10 * steps},
+        ray=known["ray"],
+        rollout=known["rollout"] | {"keep_trials": "none"},
+        sandbox=known["sandbox"],
+    )
+
+
+async def train(job: TrainJob, loop: str, tool_seconds: float) -> list[dict[str, float]]:
+    """verl's timings, step by step."""
+    job.run_dir.mkdir(parents=True)
+    launch = prepare(job, Plan(is_done=False, validates_first=False, validates_only=False))
+    try:
+        target = f"benchmarks.rollout.step_loops.{loop}"
+        (job.run_dir / "agent_loops.yaml").write_text(f"- name: remote_agent\n  _target_: {target}\n")
+        await _run(job, launch, {TOOL_SECONDS_VARIABLE: str(tool_seconds), "PYTHONPATH": str(ROOT)})
+    finally:
+        ray_cluster.stop(job.run_id, job.run_dir)
+        processes.end(job.run_id, job.workspace, grace_seconds=5)
+    rows = [json.loads(line)["data"] for line in launch.metrics.read_text().splitlines()]
+    return [{part: row.get(f"timing_s/{part}", 0.0) for part in PARTS} for row in rows if "timing_s/step" in row]
+
+
+async def _run(job: TrainJob, launch: Launch, variables: dict[str, str]) -> None:
+    given = [f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}='{value}'" for name, value in variables.items()]
+    with launch.log.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *processes.bound([sys.executable, "-m", "verl.trainer.main_ppo", *launch.arguments, *given]),
+            env=os.environ | launch.environment | variables,
+            cwd=job.run_dir,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            await process.wait()
+        finally:
+            await children.end(process, 20.0)
+    if process.returncode:
+        sys.stderr.write("".join(f"{line}\n" for line in launch.log.read_text(errors="replace").splitlines()[-30:]))
+        raise SystemExit(f"verl ended with {process.returncode}")
+
+
+async def compare(workspace: Path, steps: int, tool_seconds: float) -> dict[str, Any]:
+    """Both loops, and the ratio of their steps."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="whole-steps-") as name:
+        for loop, kind in LOOPS.items():
+            job = make_job(workspace, Path(name), kind.lower(), steps)
+            timings = await train(job, kind, tool_seconds)
+            rows.append(_row(loop, timings[1:], job.run_dir))
+            sys.stderr.write(json.dumps(rows[-1]) + "\n")
+    seconds = {row["loop"]: row["step_seconds"] for row in rows}
+    ratio = round(seconds["ours"] / seconds["verl ToolAgentLoop"], 3)
+    batch = f"{job.train.prompts_per_step} x {job.train.rollouts_per_prompt}"
+    return {
+        "rollouts_per_step": batch,
+        "tool_seconds": tool_seconds,
+        "max_turns": job.rollout.agent.max_turns,
+        "rows": rows,
+        "step_ratio": ratio,
+        "goals": {f"step time at most {RATIO} of verl's ToolAgentLoop": ratio <= RATIO},
+    }
+
+
+def _row(loop: str, timings: list[dict[str, float]], folder: Path) -> dict[str, Any]:
+    tokens = [json.loads(line) for line in (folder / TOKENS).read_text().splitlines()]
+    sampled, trained = (sum(line[key] for line in tokens) for key in ("sampled", "trained"))
+    return {
+        "loop": loop,
+        "steps": len(timings),
+        **{f"{part}_seconds": round(statistics.median(step[part] for step in timings), 2) for part in PARTS},
+        "rollouts": len(tokens),
+        "sampled_tokens": sampled,
+        "trained_tokens": trained,
+        "trained_per_sampled": round(trained / sampled, 4),
+    }
+
+
+def main() -> int:
+    """Run and write."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rollout.whole_steps",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("workspace", type=Path, help="the workspace of a demo run")
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--tool-seconds", type=float, default=1.0)
+    parser.add_argument("--output", type=Path, help="put the figures into this file, as `whole_steps`")
+    options = parser.parse_args()
+    found = asyncio.run(compare(options.workspace.resolve(), options.steps, options.tool_seconds))
+    if options.output is None:
+        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    else:
+        known = json.loads(options.output.read_text()) if options.output.is_file() else {}
+        options.output.write_text(json.dumps({**known, "whole_steps": found}, indent=1) + "\n")
+    return int(not all(found["goals"].values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
