@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 
 from rich.console import Console
 
-from agentic.cluster.errors import InvalidObjectError, NotFoundError
+from agentic.cluster.errors import InvalidObjectError, NotFoundError, ObjectEndingError
 from agentic.cluster.labels import PART, PART_LABEL, RUN_LABEL
 from agentic.cluster.resources import JsonObject, name_of
 from workflows.argo.api import GoneError
@@ -31,6 +31,9 @@ from workflows.verbs import load
 
 ENDING_SECONDS = 600.0
 """How long `cleanup` lets a run that it stopped end by itself, its exit handler included."""
+
+GONE_SECONDS = 300.0
+"""How long what `cleanup` has removed may take to be gone, the grace of Ray's pods included."""
 
 SUBMIT = "python3 workflows/submit.py"
 
@@ -171,7 +174,7 @@ def cleanup(request: Request) -> int:
 
 
 async def _cleanup(request: Request) -> int:
-    from agentic.cluster.sweep import sweep
+    from agentic.cluster.sweep import left, sweep
 
     run_id = request.require_run()
     async with _connected(request) as connection:
@@ -183,8 +186,11 @@ async def _cleanup(request: Request) -> int:
         for workflow in found:
             if await connection.workflows.delete(name_of(workflow)):
                 removed.append(f"Workflow {name_of(workflow)}")
-    for line in removed:
-        say(f"removed     {line}")
+        for line in removed:
+            say(f"removed     {line}")
+        remaining = await left(kube, connection.namespace, run_id, counts_steps=True, timeout_seconds=GONE_SECONDS)
+    if remaining:
+        raise ObjectEndingError(f"still there after {GONE_SECONDS:.0f} s: {', '.join(remaining)}: run cleanup again")
     say(f"run {run_id}: {len(removed)} objects removed; its folder on the volume stays")
     return 0
 

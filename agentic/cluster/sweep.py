@@ -73,13 +73,17 @@ async def left(
     run_id: str,
     *,
     kinds: Sequence[Resource] = KINDS,
+    counts_steps: bool = False,
     timeout_seconds: float = 0.0,
 ) -> list[str]:
-    """What still carries the run's label, beside its Workflow, once nothing does or the time is over."""
+    """What still carries the run's label, beside its Workflow, once nothing does or the time is over; `counts_steps`
+    counts the pods of its steps, which go with the Workflow."""
     deadline = asyncio.get_running_loop().time() + timeout_seconds
     while True:
         found = [
-            f"{kind.kind} {name_of(body)}" for kind in kinds for body in await _of_run(client, kind, namespace, run_id)
+            f"{kind.kind} {name_of(body)}"
+            for kind in kinds
+            for body in await _of_run(client, kind, namespace, run_id, spares_steps=not counts_steps)
         ]
         if not found or asyncio.get_running_loop().time() >= deadline:
             return found
@@ -96,7 +100,9 @@ def has_ended(kind: Resource, body: JsonObject) -> bool:
     return kind == JOBS and done
 
 
-async def _of_run(client: KubeApi, kind: Resource, namespace: str, run_id: str) -> Sequence[JsonObject]:
+async def _of_run(
+    client: KubeApi, kind: Resource, namespace: str, run_id: str, *, spares_steps: bool = True
+) -> Sequence[JsonObject]:
     """A kind that the cluster does not have holds nothing of the run; nor one that only other sandboxes need, when this
     account has no right to it."""
     try:
@@ -107,4 +113,4 @@ async def _of_run(client: KubeApi, kind: Resource, namespace: str, run_id: str) 
         if kind in (*SANDBOXES, DAEMON_SETS):
             return ()
         raise
-    return [body for body in found.items if STEP_OF not in (body["metadata"].get("labels") or {})]
+    return [body for body in found.items if not spares_steps or STEP_OF not in (body["metadata"].get("labels") or {})]
