@@ -150,16 +150,22 @@ class Follower:
 
     async def stop(self, submission_id: str) -> bool:
         """Tell it to end and wait until it has; False if it has not, or nobody can tell."""
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(self._pace.stop_seconds):
-                while True:
-                    with contextlib.suppress(HeadUnreachableError):
-                        await self._jobs.stop(submission_id)
-                        found = await self._jobs.find(submission_id)
-                        if found is None or found.status.is_over:
-                            return True
+                while not await self._has_ended(submission_id):
                     await asyncio.sleep(self._pace.poll_seconds / 4)
-        return False
+        except TimeoutError:
+            return False
+        return True
+
+    async def _has_ended(self, submission_id: str) -> bool:
+        """After it was told to; saying so again does nothing."""
+        try:
+            await self._jobs.stop(submission_id)
+            found = await self._jobs.find(submission_id)
+        except HeadUnreachableError:
+            return False
+        return found is None or found.status.is_over
 
     async def last_words(self, ended: RayJob, submission_id: str) -> HeadResult | None:
         """What the job wrote about its end; waited for where its exit code says that it wrote something."""
