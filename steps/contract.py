@@ -9,6 +9,7 @@ It promises:
 Step modules must not postpone annotations (`from __future__ import annotations`): Hera reads them as types.
 """
 
+import json
 import logging
 import os
 import signal
@@ -66,12 +67,25 @@ class StepInput(Input):  # type: ignore[misc]
     def model_validate(cls, obj: Any, **options: Any) -> Self:
         """Hera's runner builds inputs outside of `run`; bad ones must not become its exit code 1."""
         try:
-            return super().model_validate(obj, **options)  # type: ignore[no-any-return]
+            return super().model_validate(_with_environment(obj), **options)  # type: ignore[no-any-return]
         except ValidationError as error:
             line = f"{cls.STEP}: {failures.describe_validation(error)}"
             leave_message(line)
             sys.stderr.write(line + "\n")
             raise SystemExit(failures.PERMANENT) from error
+
+
+def from_environment(field: str) -> str:
+    """What stands for an input whose value, as JSON, is in the environment."""
+    return f"$AGENTIC_INPUT_{field.upper()}"
+
+
+def _with_environment(given: Any) -> Any:
+    if not isinstance(given, Mapping):
+        return given
+    named = {name for name, value in given.items() if value == from_environment(name)}
+    found = {name: json.loads(os.environ[from_environment(name)[1:]]) for name in named}
+    return {**given, **found}
 
 
 class StepOutput(Output):  # type: ignore[misc]

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import Field
-
 from agentic.tasks.manifest import read_manifest
 from agentic.tasks.settings import DataSettings
 from steps import contract
@@ -13,19 +11,16 @@ from steps.contract import Step, StepInput, StepOutput
 
 
 class DownloadDataInput(StepInput):
-    """Which tasks, and into how many parts their images are divided."""
+    """Which tasks."""
 
     STEP: ClassVar[str] = "download-data"
     EXAMPLE: ClassVar[dict[str, Any]] = {
         "run_id": "try",
         "data": {"source": "mutation", "train": 16, "same_template": 4, "new_template": 2},
-        "shards": 2,
     }
 
     data: DataSettings
     """The tasks and their split."""
-    shards: int = Field(ge=1, le=64)
-    """Parts of the fan-out that builds images; fewer when there are fewer tasks."""
 
 
 class DownloadDataOutput(StepOutput):
@@ -35,8 +30,6 @@ class DownloadDataOutput(StepOutput):
     """Folder of the data set."""
     tasks: int
     """Tasks in all splits."""
-    shards: list[str]
-    """`0/4`, `1/4`, ...: the items of the fan-out."""
     recipe_sha256: str
     """Digest of the settings and the code that made it; the folder's manifest repeats it."""
 
@@ -64,11 +57,9 @@ def _download(inputs: DownloadDataInput, step: Step) -> DownloadDataOutput:
     tasks = sum(summary.counts.values())
     counts = ", ".join(f"{split} {count}" for split, count in summary.counts.items())
     step.progress(tasks, tasks, f"{counts}{' (there already)' if summary.reused else ''}")
-    shards = min(inputs.shards, tasks)
     return DownloadDataOutput(
         data_dir=step.workspace.relative(out),
         tasks=tasks,
-        shards=[f"{index}/{shards}" for index in range(shards)],
         recipe_sha256=summary.recipe_sha256,
     )
 

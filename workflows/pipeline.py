@@ -8,9 +8,10 @@ A policy that is made from tasks waits for them: download-model then comes after
 
 Settings travel as workflow parameters, one JSON text for each section, so that the Argo UI shows them and a step can be
 submitted again with others; a step is given those that its input model names. Paths of the data set and the model
-follow from the settings, so no step needs an output of one that `start_from` skips; the fan-out's items and the
-checkpoint of `evaluate` are the exceptions and have defaults or are skipped along. Dependencies are plain names: after
-`argo resubmit --memoized` a success counts as skipped.
+follow from the settings, as do the items of the fan-out, so no step needs an output of one that `start_from` skips; the
+checkpoint of `evaluate` is the exception and has a default. Dependencies are plain names: after
+`argo resubmit --memoized` a success counts as skipped. Items of the fan-out read the sections from their environment,
+since Argo keeps the inputs of each attempt at each item in the Workflow object.
 
 A run may have several Workflows, one after the other: attempts at the same run folder, told apart by their number.
 """
@@ -54,8 +55,8 @@ from steps import (
     train,
     workflow_owner,
 )
-from steps.contract import StepInput
-from workflows.settings import Settings, profile_stem
+from steps.contract import StepInput, from_environment
+from workflows.settings import Settings, known_tasks, profile_stem
 
 OUTPUTS_DIRECTORY = "/tmp/hera-outputs"
 """Where Hera's runner writes outputs in a pod."""
@@ -140,6 +141,7 @@ def build_workflow(
             scripts["cleanup"](name="cleanup", arguments={**given_to(cleanup), "status": "{{workflow.status}}"})
     document: dict[str, Any] = workflow.to_dict()
     _name_nodes(document)
+    _spare_the_object(document, "build-images")
     return document
 
 
@@ -178,6 +180,24 @@ def _name_nodes(document: Mapping[str, Any]) -> None:
     for template in document["spec"]["templates"]:
         if template["name"] in names:
             template["annotations"] = {"workflows.argoproj.io/display-name": names[template["name"]]}
+
+
+def _spare_the_object(document: Mapping[str, Any], step: str) -> None:
+    """Let a fan-out's items find the sections in their environment instead of their inputs."""
+    templates = {template["name"]: template for template in document["spec"]["templates"]}
+    (task,) = [task for task in templates["main"]["dag"]["tasks"] if task["name"] == step]
+    template = templates[step]
+    names = [parameter["name"] for parameter in template["inputs"]["parameters"]]
+    sections = [name for name in names if name in SECTIONS]
+    for holder in (template["inputs"], task["arguments"]):
+        holder["parameters"] = [one for one in holder["parameters"] if one["name"] not in sections]
+    given = {name: f"{{{{inputs.parameters.{name}}}}}" for name in names if name not in sections}
+    given |= {name: from_environment(name) for name in sections}
+    script = template["script"]
+    script["source"] = json.dumps([{"name": name, "value": value} for name, value in given.items()])
+    script["env"] += [
+        {"name": from_environment(name)[1:], "value": f"{{{{workflow.parameters.{name}}}}}"} for name in sections
+    ]
 
 
 def _alone(folder: str) -> Synchronization:
@@ -310,14 +330,14 @@ def _wire(scripts: Mapping[str, Script], settings: Settings) -> None:
         return task
 
     first = add(preflight)
-    data = add(download_data, after=[first], arguments={"shards": settings.images.shards})
+    data = add(download_data, after=[first])
     needs_tasks = settings.model.source == "tiny"
     model = add(download_model, after=[data if needs_tasks else first], arguments={"data_dir": data_dir})
     images = add(
         build_images,
         after=[data],
         arguments={"data_dir": data_dir, "shard": "{{item}}"},
-        with_param=data.get_parameter("shards"),
+        with_items=_shards(settings),
     )
     launched = add(launch_cluster, after=[images, model])
     job = {"model_dir": model_dir, "data_dir": data_dir}
@@ -325,6 +345,12 @@ def _wire(scripts: Mapping[str, Script], settings: Settings) -> None:
     checkpoint = {"checkpoint": trained.get_parameter("checkpoint").value}
     evaluated = add(evaluate, after=[trained], arguments=job | checkpoint)
     add(report, after=[evaluated])
+
+
+def _shards(settings: Settings) -> list[str]:
+    """`0/4`, `1/4`, ...: no more parts than there are tasks, as far as that is known; an empty one is soon done."""
+    count = min(settings.images.shards, known_tasks(settings.data) or settings.images.shards)
+    return [f"{index}/{count}" for index in range(count)]
 
 
 def given_to(module: ModuleType) -> dict[str, str]:

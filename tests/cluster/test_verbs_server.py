@@ -125,7 +125,7 @@ def test_the_status_of_a_real_workflow_with_all_shards_stays_small(argo: ArgoRig
 
     for index in range(0, 64, 4):
         plan(tmp_path, f"build-images-{index}", "exit 75")
-    changes = ("images.shards=64", "cluster.parallelism=20")
+    changes = ("cluster.parallelism=20",)
     argo.create(stand_in(tmp_path, argo.namespace, "wide", shards=64, arguments=changes))
     workflow = argo.until_over("agentic-rl-wide", 1500)
     assert phase_of(workflow) == "Succeeded"

@@ -23,7 +23,7 @@ ACCOUNT = "workflow"
 MEMORY = "96Mi"
 
 PROGRAM = """
-import json, os, pathlib, sys, time
+import pathlib, sys, time
 
 inputs = {one["name"]: one.get("value", "") for one in {{inputs.parameters}}}
 step, outputs, place = STEP, OUTPUTS, pathlib.Path("/stand-in")
@@ -60,7 +60,7 @@ if action.startswith("exit"):
     sys.exit(int(action.split()[1]))
 for parameter, path in outputs.items():
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    known = {"shards": json.dumps(SHARDS), "summary": f"{name} is done", "checkpoint": "checkpoints/global_step_4"}
+    known = {"summary": f"{name} is done", "checkpoint": "checkpoints/global_step_4"}
     pathlib.Path(path).write_text(known.get(parameter, "0.5"))
 say(f"{name} ends")
 """
@@ -79,15 +79,15 @@ def stand_in(
     """A Workflow whose steps play `folder/plan`."""
     (folder / "plan").mkdir(parents=True, exist_ok=True)
     given = [f"cluster.namespace={namespace}", f"cluster.service_account={ACCOUNT}", "cluster.retry_seconds=1"]
-    settings = load_settings("demo", [*given, *arguments], {})
+    settings = load_settings("demo", [*given, f"images.shards={shards}", *arguments], {})
     document = copy.deepcopy(build_workflow(settings, "demo", run_id, start_from, attempt))
     for template in document["spec"]["templates"]:
         if "script" in template:
-            _play(template, folder, [f"{index}/{shards}" for index in range(shards)])
+            _play(template, folder)
     return document
 
 
-def _play(template: dict[str, Any], folder: Path, shards: list[str]) -> None:
+def _play(template: dict[str, Any], folder: Path) -> None:
     written = template.get("outputs", {}).get("parameters", [])
     outputs = {parameter["name"]: parameter["valueFrom"]["path"] for parameter in written}
     source = PROGRAM.replace("STEP", repr(template["name"])).replace("OUTPUTS", repr(outputs))
@@ -95,7 +95,7 @@ def _play(template: dict[str, Any], folder: Path, shards: list[str]) -> None:
         "image": BASE,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3"],
-        "source": source.replace("SHARDS", repr(shards)),
+        "source": source,
         "resources": {
             "requests": {"cpu": "10m", "memory": "32Mi"},
             "limits": {"cpu": "1", "memory": MEMORY},

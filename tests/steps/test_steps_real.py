@@ -57,7 +57,7 @@ def chain() -> list[tuple[Any, dict[str, Any]]]:
     shard = {"data_dir": "datasets/repair", "shard": "0/1", "images": {}, "sandbox": SANDBOX}
     return [
         (preflight, preflight_inputs(sandbox=SANDBOX)),
-        (download_data, {"run_id": "r", "data": DATA, "shards": 1}),
+        (download_data, {"run_id": "r", "data": DATA}),
         (download_model, {"run_id": "r", "model": MODEL, "data_dir": "datasets/repair"}),
         (build_images, {"run_id": "r", **shard}),
         (report, {"run_id": "r"}),

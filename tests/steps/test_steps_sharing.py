@@ -16,7 +16,7 @@ DATA = {"source": "mutation", "train": 6, "same_template": 1, "new_template": 1}
 
 
 def get_data(run_id: str, train: int) -> download_data.DownloadDataOutput:
-    inputs = {"run_id": run_id, "data": DATA | {"train": train}, "shards": 1}
+    inputs = {"run_id": run_id, "data": DATA | {"train": train}}
     return download_data.run(download_data.DownloadDataInput.model_validate(inputs))
 
 
@@ -105,7 +105,7 @@ def test_a_step_refuses_a_folder_that_another_run_replaced(
 def test_a_step_holds_the_data_set_while_it_reads_it(runner: Any, here: Path) -> None:
     get_data("a", 6)
     out = here / "datasets/repair"
-    inputs = {"run_id": "b", "data": DATA | {"train": 4}, "shards": 1}
+    inputs = {"run_id": "b", "data": DATA | {"train": 4}}
     with locked_folder(out, lambda: None, exclusive=False):
         waiting = runner.start(runner.by_hand("steps.download_data", inputs))
         progress = here / "runs/b/progress/download-data.json"

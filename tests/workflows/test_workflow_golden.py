@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 import yaml
+from hera.workflows._runner.script_annotations_util import map_runner_input
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 from jsonschema.exceptions import best_match
 
+from steps.build_images import BuildImagesInput
 from workflows.local.document import read_document
+from workflows.local.substitution import substitute
 from workflows.pipeline import SECTIONS, STEPS, build_workflow, labels_of
 from workflows.request import Request
 from workflows.settings import Settings, load_settings, profile_names
@@ -171,3 +174,22 @@ def test_the_default_profile_fits_its_model() -> None:
 
 def test_settings_without_a_profile_compile() -> None:
     assert problems(build_workflow(Settings(), "defaults", "golden")) == []
+
+
+def test_items_of_the_fan_out_find_the_sections_in_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Hera's runner gives them to the step: the document's own source and variables, filled in as Argo does."""
+    document = compiled("demo")
+    template = next(one for one in document["spec"]["templates"] if one["name"] == "build-images")
+    names = [parameter["name"] for parameter in template["inputs"]["parameters"]]
+    assert names == ["run_id", "data_dir", "shard"]
+    values = {one["name"]: one["value"] for one in document["spec"]["arguments"]["parameters"]}
+    scope = {f"workflow.parameters.{name}": value for name, value in values.items()}
+    scope |= {f"inputs.parameters.{name}": value for name, value in zip(names, ["r", "datasets/d", "0/1"], strict=True)}
+    for variable in template["script"]["env"]:
+        if variable["name"].startswith("AGENTIC_INPUT_"):
+            monkeypatch.setenv(variable["name"], substitute(variable["value"], scope))
+    given = json.loads(substitute(template["script"]["source"], scope))
+    inputs = map_runner_input(BuildImagesInput, {one["name"]: one["value"] for one in given})
+    settings = load_settings("demo", [], {})
+    assert (inputs.run_id, inputs.shard) == ("r", "0/1")
+    assert (inputs.images, inputs.sandbox, inputs.cluster) == (settings.images, settings.sandbox, settings.cluster)
