@@ -34,15 +34,18 @@ from hera.workflows import (
     RetryStrategy,
     RunnerScriptConstructor,
     Script,
+    SecretVolume,
     Task,
     Workflow,
     script,
 )
-from hera.workflows.models import Backoff, LocalObjectReference, Mutex, PodGC, Synchronization, TTLStrategy
+from hera.workflows.models import Backoff, KeyToPath, LocalObjectReference, Mutex, PodGC, Synchronization, TTLStrategy
 
 from agentic.cluster.labels import PART, PART_LABEL, RUN_LABEL, STEP_LABEL
+from agentic.cluster.objects.image_build import LOGIN_FOLDER
 from agentic.cluster.objects.ray_cluster import QUEUE_LABEL
 from agentic.cluster.settings import ClusterSettings, StepResources, label_map
+from agentic.sandbox.settings import KubeSandbox
 from steps import (
     build_images,
     cleanup,
@@ -236,7 +239,7 @@ def _scripts(settings: Settings, run_id: str) -> Mapping[str, Script]:
         preflight: light,
         download_data: light,
         download_model: heavy,
-        build_images: heavy,
+        build_images: heavy if "build-images" in _heavy(settings) else light,
         launch_cluster: light,
         train: training,
         evaluate: training,
@@ -254,12 +257,13 @@ def name_of(module: ModuleType) -> str:
 def _script(module: ModuleType, settings: Settings, run_id: str, size: Size) -> Script:
     name, cluster = name_of(module), settings.cluster
     folders = {"download-data": f"datasets-{settings.data.name}", "download-model": f"models-{settings.model.name}"}
+    logins = _login_volumes(settings) if module is build_images else []
     made: Script = script(
         name=name,
-        image=cluster.trainer_image if name in HEAVY else cluster.steps_image,
+        image=cluster.trainer_image if name in _heavy(settings) else cluster.steps_image,
         constructor=RunnerScriptConstructor(outputs_directory=OUTPUTS_DIRECTORY),
-        env=_environment(cluster, run_id),
-        volumes=_volumes(cluster),
+        env=[*_environment(cluster, run_id), *([Env(name="DOCKER_CONFIG", value=LOGIN_FOLDER)] if logins else [])],
+        volumes=[*_volumes(cluster), *logins],
         resources=Resources(
             cpu_request=size.share.cpu,
             cpu_limit=size.share.cpu,
@@ -293,6 +297,20 @@ def _volumes(cluster: ClusterSettings) -> list[ExistingVolume | HostPathVolume]:
             for index, mount in enumerate(cluster.mounts)
         ),
     ]
+
+
+def _heavy(settings: Settings) -> frozenset[str]:
+    """For sandboxes that are pods, build-images only asks: the work is BuildKit's."""
+    return HEAVY - {"build-images"} if isinstance(settings.sandbox, KubeSandbox) else HEAVY
+
+
+def _login_volumes(settings: Settings) -> list[SecretVolume]:
+    """What registries want to know of who asks them for images."""
+    secret = settings.images.registry.secret or settings.cluster.image_pull_secret
+    if secret is None:
+        return []
+    items = [KeyToPath(key=".dockerconfigjson", path="config.json")]
+    return [SecretVolume(name="login", secret_name=secret, items=items, optional=True, mount_path=LOGIN_FOLDER)]
 
 
 def _environment(cluster: ClusterSettings, run_id: str) -> list[Env]:
