@@ -12,6 +12,7 @@ from .forms import (
     ARGUMENT_TAGS,
     DSML,
     GEMMA,
+    HUNYUAN,
     INVOKE,
     XML,
     AnyCallForm,
@@ -30,14 +31,14 @@ STYLES: Mapping[AnyCallForm, str] = {
     GEMMA: "gemma",
 }
 """What grammars call the forms of arguments that are no JSON."""
-SHARED_BLOCKS = (INVOKE, DSML)
+SHARED_BLOCKS = (INVOKE, DSML, HUNYUAN)
 """Forms of tags in which several calls share a block."""
 
 
 def call_constraint(form: AnyCallForm | MessageForm, tools: Sequence[Json], parallel: bool) -> Json | None:
     """What holds a reply to calls of these tools, None if nothing can; see CallSampling.constraint."""
     functions = [tool["function"] for tool in tools]
-    if not functions or (isinstance(form, TaggedForm) and form not in STYLES):
+    if not functions:
         return None
     if isinstance(form, CallForm) and form.closing is None:
         return None if parallel else _llama_constraint(functions)
@@ -72,7 +73,7 @@ def _call_tag(form: AnyCallForm | MessageForm, function: Json) -> Json:
             begin, end = f'{form.opening}\n{{"name": {json.dumps(name)}, "arguments": ', f"}}\n{form.closing}"
         case TaggedForm():
             begin, end = _tagged_ends(form, name)
-            content["style"] = STYLES[form]
+            content = content | {"style": STYLES[form]} if form in STYLES else _parameter_tags(form, function)
         case MarkedForm():
             shown = f"functions.{name}:0" if form.has_ids else f"function{form.name_open}{name}"
             begin, end = f"{form.call_open}{shown}{form.name_end}", form.arguments_end
@@ -91,6 +92,24 @@ def _tagged_ends(form: TaggedForm, name: str) -> tuple[str, str]:
         return f"{form.opening}{name}", form.closing
     begin, end = f"{form.name_open}{name}{form.name_end}\n", form.call_end or ""
     return (begin, end) if form in SHARED_BLOCKS else (f"{form.opening}\n{begin}", f"\n{end}\n{form.closing}")
+
+
+def _parameter_tags(form: TaggedForm, function: Json) -> Json:
+    """Parameters of a form that grammars have no style for, in the order of the schema."""
+    schema = _parameters(function)
+    required, shared = schema.get("required") or (), {key: schema[key] for key in ("$defs",) if key in schema}
+    elements: list[Json] = [{"type": "const_string", "value": ""}]
+    for key, own in (schema.get("properties") or {}).items():
+        is_string = isinstance(own, dict) and own.get("type") in ("string", ["string"])
+        value: Json = {"type": "any_text"} if is_string else {"type": "json_schema", "json_schema": own}
+        if is_string and "enum" in own:
+            value = {"type": "or", "elements": [{"type": "const_string", "value": text} for text in own["enum"]]}
+        if not is_string and isinstance(own, dict):
+            value["json_schema"] = own | shared
+        begin = f"{form.key_open}{key}{form.key_end}\n{form.value_open}"
+        tag = {"type": "tag", "begin": begin, "content": value, "end": f"{form.value_end}\n"}
+        elements.append(tag if key in required else {"type": "optional", "content": tag})
+    return {"type": "sequence", "elements": elements}
 
 
 def _llama_constraint(functions: Sequence[Json]) -> Json:

@@ -259,7 +259,7 @@ def test_families_whose_calls_are_json_stream_them_as_they_are_written(family: s
 
 
 @pytest.mark.timeout(180)  # xgrammar loads torch and transformers, which takes its time on a busy machine
-@pytest.mark.parametrize("family", [*(name for name in FAMILIES if name != "hy3"), *MARKED])
+@pytest.mark.parametrize("family", [*FAMILIES, *MARKED])
 @pytest.mark.parametrize("parallel", [False, True])
 def test_what_an_engine_is_held_to_is_what_is_read_as_a_call(family: str, parallel: bool) -> None:
     from xgrammar import Grammar
@@ -279,8 +279,41 @@ def test_what_an_engine_is_held_to_is_what_is_read_as_a_call(family: str, parall
     assert [(call.name, json.loads(call.arguments)) for call in read.tool_calls] == [("run", own)]
 
 
-def test_a_form_that_no_grammar_knows_cannot_be_forced() -> None:
-    assert renderer_of("hy3").tool_constraint(TOOLS, False) is None
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("family", ["deepseek-v4", "gemma4", "hy3", "inkling"])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_several_calls_are_let_through_where_they_may_be(family: str, parallel: bool) -> None:
+    from xgrammar import Grammar
+    from xgrammar.testing import _is_grammar_accept_string as accepts
+
+    renderer = renderer_of(family)
+    constraint = renderer.tool_constraint(TOOLS[:1], parallel) or {}
+    calls = [("run", {"cmd": "a < b\n"}), ("run", {"count": 3, "paths": ["x"]})]
+    text = written(family, calls).removeprefix(INKLING.end + INKLING.start)
+    assert accepts(Grammar.from_structural_tag(constraint["structural_tag"]), text) is parallel
+    read = renderer.parse(renderer.encode(text), TOOLS)
+    assert [(call.name, json.loads(call.arguments)) for call in read.tool_calls] == calls
+
+
+@pytest.mark.timeout(180)
+def test_the_parameters_of_a_form_without_a_style_are_held_to_their_schema() -> None:
+    from xgrammar import Grammar
+    from xgrammar.testing import _is_grammar_accept_string as accepts
+
+    mode, note = {"type": "string", "enum": ["r", "w"]}, {"type": "string"}
+    schema = {
+        "properties": {"mode": mode, "at": {"$ref": "#/$defs/at"}, "note": note},
+        "required": ["mode", "at"],
+        "$defs": {"at": {"type": "integer"}},
+    }
+    tools = [{"type": "function", "function": {"name": "open", "parameters": schema}}, {"function": {"name": "stop"}}]
+    constraint = renderer_of("hy3").tool_constraint(tools, False) or {}
+    grammar = Grammar.from_structural_tag(constraint["structural_tag"])
+    good: list[dict[str, Any]] = [{"mode": "r", "at": 3}, {"mode": "w", "at": 3, "note": "x"}]
+    bad: list[dict[str, Any]] = [{"mode": "x", "at": 3}, {"mode": "r"}, {"mode": "r", "at": "no"}, {"at": 3}]
+    assert all(accepts(grammar, written("hy3", [("open", own)])) for own in good)
+    assert not any(accepts(grammar, written("hy3", [("open", own)])) for own in bad)
+    assert accepts(grammar, written("hy3", [("stop", {})]))
 
 
 def test_every_family_of_the_library_has_a_reader_here() -> None:
