@@ -27,7 +27,7 @@ def test_a_run_that_failed_for_good_goes_on_where_it_failed(
     argo: ArgoRig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(tmp_path, "train", "exit 78")
-    argo.create(stand_in(tmp_path, argo.namespace, "first", start_from="build-images"))
+    argo.create(stand_in(tmp_path, argo.namespace, "first", start_from="launch-cluster"))
     failed = argo.until_over("agentic-rl-first")
     assert phase_of(failed) == "Failed"
     assert trace(tmp_path) == ["launch-cluster", "train", "cleanup"]
