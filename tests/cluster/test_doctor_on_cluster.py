@@ -243,7 +243,7 @@ def test_an_image_that_is_missing_shows_when_the_probe_is_started(cluster: Clust
 
 def test_explain_names_why_a_workflow_failed(argo: ArgoRig, tmp_path: Path) -> None:
     plan(tmp_path, "train", "oom", "oom", "oom", "oom", "oom")
-    document = stand_in(tmp_path, argo.namespace, "sick", arguments=("cluster.retries=1",))
+    document = stand_in(tmp_path, argo.namespace, "sick", start_from="train", arguments=("cluster.retries=1",))
     argo.create(document)
     argo.until_over(document["metadata"]["name"])
     ended = submit(argo.namespace, "explain", "sick", "--target=argo")
@@ -253,7 +253,7 @@ def test_explain_names_why_a_workflow_failed(argo: ArgoRig, tmp_path: Path) -> N
 
 def test_explain_repeats_a_steps_own_line_when_it_has_no_other_name(argo: ArgoRig, tmp_path: Path) -> None:
     plan(tmp_path, "train", "exit 78")
-    document = stand_in(tmp_path, argo.namespace, "refused")
+    document = stand_in(tmp_path, argo.namespace, "refused", start_from="train")
     argo.create(document)
     argo.until_over(document["metadata"]["name"])
     ended = submit(argo.namespace, "explain", "refused", "--target=argo")
@@ -264,7 +264,7 @@ def test_explain_repeats_a_steps_own_line_when_it_has_no_other_name(argo: ArgoRi
 
 def test_explain_finds_nothing_in_a_run_that_went_well(argo: ArgoRig, tmp_path: Path) -> None:
     plan(tmp_path, "train", "exit 75")
-    document = stand_in(tmp_path, argo.namespace, "well")
+    document = stand_in(tmp_path, argo.namespace, "well", start_from="train")
     argo.create(document)
     argo.until_over(document["metadata"]["name"])
     ended = submit(argo.namespace, "explain", "well", "--target=argo")
