@@ -73,10 +73,10 @@ async def _work_on_head(cluster: ClusterSettings, job: "HeadJob", step: Step) ->
         async with HeadWatch(api, head) as watch:
             try:
                 return await run_on_head(
-                    _Head(watch, step.workspace.run_dir), job, step.progress, _print, lambda: _is_over(api)
+                    _Head(watch, step.workspace.run_dir), job, step.progress, _print, lambda: takes_job_along(api)
                 )
             except (TrainingInterrupted, TrainingError) as error:
-                trouble = _lasting_trouble(job, str(error))
+                trouble = lasting_trouble(job, str(error))
                 if trouble is None:
                     raise
                 raise PermanentError(trouble) from error
@@ -188,7 +188,7 @@ class _Head:
         return self._watch.loss()
 
 
-async def _is_over(api: "KubeApi") -> bool:
+async def takes_job_along(api: "KubeApi") -> bool:
     """Whether a step that is told to end takes its job along: not when only its own pod has to move.
 
     A pod is told to end when its node is drained, too. The job goes on then, and the next attempt picks it up; losing
@@ -208,7 +208,7 @@ async def _is_over(api: "KubeApi") -> bool:
     return not is_going or bool((workflow.get("spec") or {}).get("shutdown"))
 
 
-def _lasting_trouble(job: "HeadJob", line: str) -> str | None:
+def lasting_trouble(job: "HeadJob", line: str) -> str | None:
     """The name of what would end another try as well, by what the job says of its end.
 
     Of a training this is the exception that verl ended with. An engine only says where its log is, so its end counts.
