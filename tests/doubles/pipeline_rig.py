@@ -21,7 +21,7 @@ from agentic.cluster.objects.claims import claims_of
 from testbed.access import ClusterAccess
 from testbed.pipeline_image import host_mounts, import_pipeline_image, push_base
 from testbed.storage import make_volumes, remove_volumes
-from testbed.tools import Toolbox
+from testbed.tools import ARGO, KUBERNETES, Toolbox
 from workflows.settings import load_settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -274,6 +274,11 @@ def pipeline_space(cluster: ClusterAccess, folder: Path, transcript: Transcript)
         settings = settings_of(cluster, namespace, push_base(cluster.layout))
         claims = claims_of(load_settings(PROFILE, settings, {}).cluster).values()
         volumes = make_volumes(cluster, namespace, claims, folder)
+        memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+        transcript.note(
+            f"Kubernetes {KUBERNETES}, Argo {ARGO}, one node: {os.cpu_count()} cores, {memory_gib:.0f} GiB. "
+            "The settings that name this cluster's namespace, images, registry and storage are left out of commands."
+        )
         transcript.hidden |= {namespace: "NAMESPACE", str(folder): "VOLUMES"}
         yield Pipeline(cluster, namespace, volumes, settings, transcript)
     finally:
