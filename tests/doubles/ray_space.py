@@ -9,7 +9,7 @@ the same files. The trainer's environment lies on the node (`testbed.pipeline_im
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from agentic.cluster.objects.claims import claims, claims_of
 from agentic.cluster.objects.rights import pipeline_rules
 from agentic.cluster.settings import ClusterSettings
-from testbed.access import ClusterAccess, Rules
+from testbed.access import ClusterAccess
 from testbed.pipeline_image import host_mounts, import_pipeline_image
 from testbed.storage import remove_volumes, volume
 
@@ -51,20 +51,17 @@ class Space:
 
 
 @contextmanager
-def ray_space(
-    cluster: ClusterAccess, namespace: str, folder: Path, *, more_rules: Rules = (), **settings: Any
-) -> Iterator[Space]:
+def ray_space(cluster: ClusterAccess, namespace: str, folder: Path) -> Iterator[Space]:
     """The space; what was made in it goes in the background."""
     import_pipeline_image(cluster.layout)
     root = folder / "workspace"
-    chosen = ClusterSettings.model_validate(cluster_settings(namespace, root) | settings)
+    chosen = ClusterSettings.model_validate(cluster_settings(namespace, root))
     folders = {"runs": root, "models": root / "models", "datasets": root / "datasets"}
     for name, claim in claims_of(chosen).items():
         folders[name].mkdir(parents=True, exist_ok=True)
         cluster.apply(volume(namespace, claim, folders[name]))
     cluster.apply(*claims(chosen))
-    rules: Sequence[Any] = [*pipeline_rules(), *more_rules]
-    account = cluster.make_account(chosen.service_account, namespace, rules, folder / "kubeconfig")
+    account = cluster.make_account(chosen.service_account, namespace, pipeline_rules(), folder / "kubeconfig")
     try:
         yield Space(cluster, chosen, root, account.kubeconfig)
     finally:
