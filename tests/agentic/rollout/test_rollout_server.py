@@ -184,7 +184,10 @@ async def test_a_trial_that_nobody_asks_for_any_more_is_ended_with_its_sandbox(t
         for name in ("runs", "waits"):
             order = order_of(trial_for("sleep 30", trial_id=name), digest_of(task_dir))
             await http.put(f"{url}/v1/trials/{name}", json=order)
-
+        # Somebody asks for the first until the other is given up: else that one would get its place.
+        reading = asyncio.create_task(read_events(http, f"{url}/v1/trials/runs"))
+        await filled(url, running=1, queued=0)
+        reading.cancel()
         await filled(url, running=0, queued=0)
         assert not process_environment.ProcessEnvironment.live
         for name, moves in (("runs", 3), ("waits", 2)):

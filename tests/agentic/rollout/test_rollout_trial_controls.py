@@ -152,9 +152,9 @@ async def test_a_trial_that_waits_for_its_place_is_cancelled_without_ever_starti
 async def test_waiting_for_a_slot_does_not_use_up_the_deadline(trials, trial_for, gate):
     first = asyncio.create_task(trials.run(trial_for(gate.command, trial_id="first")))
     await gate.begun()
-    hasty = trial_for(FIX, trial_id="second", deadline_seconds=3.0, start_seconds=1.0, grading_seconds=1.0)
+    hasty = trial_for(FIX, trial_id="second", deadline_seconds=6.0, start_seconds=2.5, grading_seconds=2.5)
     second = asyncio.create_task(trials.run(hasty))
-    await asyncio.sleep(3.2)
+    await asyncio.sleep(6.2)
     gate.open()
     results = await asyncio.gather(first, second)
     assert [result.facts.rewards for result in results] == [{"reward": 0.0}, {"reward": 1.0}]
