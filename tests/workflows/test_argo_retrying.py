@@ -1,6 +1,7 @@
 """What a retry does to a finished Workflow; that Argo's own tool does the same is shown on the cluster for tests."""
 
 import copy
+import functools
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -20,9 +21,14 @@ from workflows.settings import load_settings
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-@pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
+@functools.cache
+def compiled() -> dict[str, Any]:
     return build_workflow(load_settings("demo", [], {}), "demo", "first")
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    return compiled()
 
 
 def test_what_failed_and_what_followed_it_is_made_anew_and_the_rest_stays(document: dict[str, Any]) -> None:
@@ -116,8 +122,7 @@ def test_nodes_in_argos_database_are_refused_by_name(document: dict[str, Any]) -
 def test_a_restart_keeps_every_success_and_no_failure_that_was_final(
     failing: str, attempts: int, shards: int, data: st.DataObject
 ) -> None:
-    document = build_workflow(load_settings("demo", [], {}), "demo", "first")
-    made = ArgoWorkflow("agentic-rl-first", document)
+    made = ArgoWorkflow("agentic-rl-first", compiled())
     last: list[str] = ["agentic-rl-first"]
     is_broken = False
     for step in STEPS:

@@ -31,6 +31,16 @@ def test_a_lost_pod_is_retried_by_its_status_or_its_message() -> None:
 
 
 @pytest.mark.parametrize(
+    ("retries", "seconds", "again"), [(0, 1, True), (1, 1, False), (1, 3601, True), (3, 3600, False)]
+)
+def test_a_container_over_its_memory_gets_one_more_try_and_further_ones_while_it_gets_far(
+    retries: int, seconds: float, again: bool
+) -> None:
+    killed = last(137, message="main: OOMKilled (exit code 137)")
+    assert should_retry(RETRY_WHEN, {**killed, "retries": str(retries), "duration": str(seconds)}) is again
+
+
+@pytest.mark.parametrize(
     ("when", "due"),
     [
         ("'train' == 'train'", True),
@@ -69,7 +79,7 @@ def test_depends_combines_results() -> None:
 @pytest.mark.parametrize(
     ("expression", "culprit"),
     [
-        ("asFloat(lastRetry.exitCode) > 1", "asFloat"),
+        ("asString(lastRetry.exitCode) > 1", "asString"),
         ("lastRetry.node == 'x'", "lastRetry.node"),
         ("__import__('os').system('true')", "__import__"),
         ("lastRetry.status contains 'x'", "contains"),
