@@ -65,7 +65,7 @@ test-agents: setup ## Run the real agents by their names, in trials in real sand
 	@$(PYTHON) -m agentic.rollout.agents install >/dev/null
 	@$(PYTHON) -m pytest -m 'not e2e' tests/agents $(ARGS)
 
-test-cheats: setup ## Try to earn rewards without solving tasks, sixty ways, in real sandboxes (5 minutes)
+test-cheats: setup ## Try to earn rewards without solving tasks, 75 ways, with a control for each (10 minutes)
 	@$(PYTHON) -m pytest -m '' tests/cheats $(ARGS)
 
 check: setup ## Check format, lint, types, import rules and length bounds
