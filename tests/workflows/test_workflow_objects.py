@@ -249,6 +249,14 @@ def test_the_account_has_no_right_to_secrets_nor_to_all_of_anything(tmp_path: Pa
                 assert not words & {"*", "secrets", "deletecollection"}
 
 
+def test_the_binding_of_sandboxes_elsewhere_lies_there_and_names_the_account_here(tmp_path: Path) -> None:
+    objects = list(objects_of(tmp_path, "swe-qwen2.5-7b", *VARIANTS["agent-sandbox-elsewhere"]))
+    role = one("Role", "rayclustertest-agent-sandbox", iter(objects))
+    binding = one("RoleBinding", "rayclustertest-agent-sandbox", iter(objects))
+    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "boxes"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "rayclustertest", "namespace": "default"}]
+
+
 def test_rights_for_sandboxes_are_of_their_provider_and_lie_where_they_live() -> None:
     elsewhere = load_settings("swe-qwen2.5-7b", VARIANTS["agent-sandbox-elsewhere"], {})
     (more,) = sandbox_rights(elsewhere)
