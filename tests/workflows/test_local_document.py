@@ -23,6 +23,12 @@ def test_a_document_within_the_supported_part_is_read() -> None:
     assert set(document.templates) == {"a", "b", "main"}
 
 
+def test_a_target_that_leaves_nothing_out_changes_nothing() -> None:
+    document = small()
+    document["spec"]["templates"][2]["dag"]["target"] = "a b"
+    assert read_document(document).templates.keys() == {"a", "b", "main"}
+
+
 @pytest.mark.parametrize(
     ("path", "value", "named"),
     [
@@ -36,6 +42,7 @@ def test_a_document_within_the_supported_part_is_read() -> None:
         (["spec", "templates", 1, "retryStrategy", "retryPolicy"], "OnTransientError", "retryStrategy.retryPolicy"),
         (["spec", "templates", 2, "dag", "tasks", 0, "withSequence"], {"count": 2}, "tasks.0.withSequence"),
         (["spec", "templates", 2, "dag", "tasks", 0, "templateRef"], {}, "tasks.0.templateRef"),
+        (["spec", "templates", 2, "dag", "target"], "a", "the target leaves out b"),
         (["kind"], "CronWorkflow", "kind"),
     ],
 )

@@ -193,3 +193,9 @@ def test_items_of_the_fan_out_find_the_sections_in_their_environment(monkeypatch
     settings = load_settings("demo", [], {})
     assert (inputs.run_id, inputs.shard) == ("r", "0/1")
     assert (inputs.images, inputs.sandbox, inputs.cluster) == (settings.images, settings.sandbox, settings.cluster)
+
+
+def test_the_controller_always_looks_at_the_fan_out_so_that_a_retry_cannot_leave_it_open() -> None:
+    (main,) = [template["dag"] for template in compiled("demo")["spec"]["templates"] if template["name"] == "main"]
+    fanned_out = [task["name"] for task in main["tasks"] if {"withItems", "withParam"} & task.keys()]
+    assert main["target"].split() == [*fanned_out, main["tasks"][-1]["name"]]

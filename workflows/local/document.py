@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from agentic.processes import WORKSPACE_VARIABLE
@@ -133,6 +133,23 @@ class Dag(Part):
 
     tasks: list[Task]
     fail_fast: bool = True
+    target: str | None = None
+    """Tasks that are run with all that they depend on; only a target that leaves no task out is interpreted."""
+
+    @model_validator(mode="after")
+    def _target_leaves_nothing_out(self) -> Self:
+        if self.target is None:
+            return self
+        before = {task.name: set(re.findall(r"[A-Za-z0-9][A-Za-z0-9_-]*", task.depends)) for task in self.tasks}
+        reached: set[str] = set()
+        waiting = set(self.target.split())
+        while waiting:
+            reached |= waiting
+            waiting = {name for task in waiting for name in before.get(task, ())} - reached
+        left_out = [name for name in before if name not in reached]
+        if left_out:
+            raise ValueError(f"the target leaves out {', '.join(left_out)}")
+        return self
 
 
 class Template(Part):
