@@ -13,5 +13,7 @@ def split_at(text: str, markers: tuple[str, ...], is_end: bool) -> tuple[str, st
 
 def _overlap(text: str, marker: str) -> int:
     """How many characters at the end of the text are a beginning of the marker."""
-    longest = min(len(marker) - 1, len(text))
-    return next((count for count in range(longest, 0, -1) if text.endswith(marker[:count])), 0)
+    start = text.find(marker[0], len(text) - min(len(marker) - 1, len(text)))
+    while start >= 0 and not marker.startswith(text[start:]):
+        start = text.find(marker[0], start + 1)
+    return len(text) - start if start >= 0 else 0

@@ -44,9 +44,10 @@ class ReplyReader:
         self._form = form
         self._marks = form.marks
         self._calls = form.calls
-        self._openings = openings_of(form.calls)
         self._tools = tools or ()
         self._has_tools = bool(tools)
+        self._call_markers = openings_of(form.calls) if tools and form.calls.closing else ()
+        self._thinking_markers = (form.marks.closing, form.marks.opening, *self._call_markers)
         self._rest = ""
         self._lead: list[str] = []
         """White space before anything else."""
@@ -104,12 +105,11 @@ class ReplyReader:
         return self._go(Part.THINKING)
 
     def _think(self, is_end: bool) -> bool:
-        opening, closing = self._marks.opening, self._marks.closing
-        before, marker = self._split((closing, opening, *self._call_markers()), is_end)
+        before, marker = self._split(self._thinking_markers, is_end)
         self._add_thinking(before)
-        if marker is None or marker == opening:
+        if marker is None or marker == self._marks.opening:
             return marker is not None
-        if marker == closing:
+        if marker == self._marks.closing:
             self._space.clear()
             return self._go(Part.AFTER_THINKING)
         self._held = [marker]
@@ -135,13 +135,13 @@ class ReplyReader:
         return bool(self._rest) and self._go(Part.TEXT)
 
     def _say(self, is_end: bool) -> bool:
-        before, marker = self._split(self._call_markers(), is_end)
+        before, marker = self._split(self._call_markers, is_end)
         self._add_text(before)
         return marker is not None and self._open_call(marker)
 
     def _seek_call(self, is_end: bool) -> bool:
         if self._calls.closing is not None:
-            _, marker = self._split(self._call_markers(), is_end)
+            _, marker = self._split(self._call_markers, is_end)
             return marker is not None and self._open_call(marker)
         self._rest = self._rest.lstrip("; \n\t\r")
         if self._rest.startswith("{"):
@@ -206,9 +206,6 @@ class ReplyReader:
     def _go(self, part: Part) -> bool:
         self._part = part
         return True
-
-    def _call_markers(self) -> tuple[str, ...]:
-        return self._openings if self._has_tools and self._calls.closing else ()
 
     def _may_become(self, text: str, marker: str, is_end: bool) -> bool:
         return not is_end and len(text) < len(marker) and marker.startswith(text)
