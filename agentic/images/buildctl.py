@@ -13,6 +13,10 @@ from agentic.images.reference import Reference
 from agentic.images.settings import ImageSettings
 
 PROGRAM = "buildctl"
+CONNECT_SECONDS = 60
+"""How long a build tries to connect: a network policy lets a new pod through a moment after the pod runs."""
+CHECK_SECONDS = 20
+"""The same for a look at whether there is a way at all."""
 CACHE_TAG = "buildcache"
 ENVIRONMENT_LABEL = "agentic-rl.environment"
 """Of an image: the content that it was built from."""
@@ -80,16 +84,17 @@ class Client:
     ca_file: str | None = None
     """Authorities of registries that sign for themselves."""
 
-    @property
-    def command(self) -> list[str]:
+    def command(self, connect_seconds: int) -> list[str]:
+        """The program with what all of its verbs take; 0 tries once, and says best why it failed."""
         names = {"tlscacert": "ca.pem", "tlscert": "cert.pem", "tlskey": "key.pem"}
         certificates = [f"--{flag}={self.tls_folder}/{name}" for flag, name in names.items()] if self.tls_folder else []
-        return [PROGRAM, f"--addr={self.address}", *certificates]
+        waits = ["--wait", f"--timeout={connect_seconds}"] if connect_seconds else []
+        return [PROGRAM, f"--addr={self.address}", *waits, *certificates]
 
 
-def check_command(client: Client) -> list[str]:
+def check_command(client: Client, connect_seconds: int = 0) -> list[str]:
     """Ends well when BuildKit answers and has something to build with."""
-    return [*client.command, "debug", "workers"]
+    return [*client.command(connect_seconds), "debug", "workers"]
 
 
 def build_command(client: Client, order: BuildOrder, settings: ImageSettings) -> list[str]:
@@ -99,7 +104,7 @@ def build_command(client: Client, order: BuildOrder, settings: ImageSettings) ->
     options += [f"context:{base}=docker-image://{image}" for base, image in order.bases.items()]
     hosts = {name.host for name in order.names} if client.ca_file else set()
     return [
-        *client.command,
+        *client.command(CONNECT_SECONDS),
         "build",
         "--progress=plain",
         "--frontend=dockerfile.v0",

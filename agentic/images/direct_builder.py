@@ -18,7 +18,7 @@ from agentic.images.settings import ImageSettings
 
 LAST_BYTES = 8192
 """Of what the client printed: enough for its last words."""
-CHECK_SECONDS = 30.0
+PATIENCE_SECONDS = 30.0
 
 
 class DirectBuilder:
@@ -33,7 +33,7 @@ class DirectBuilder:
         """See `Builder.prepare`."""
         if self._is_ready:
             return
-        words = await _run(check_command(self._client), CHECK_SECONDS)
+        words = await _run(check_command(self._client), PATIENCE_SECONDS)
         if words is not None:
             reason, remedy = judge_check(words)
             where = f"BuildKit at {self._client.address} does not answer: {reason}"

@@ -32,6 +32,7 @@ from agentic.cluster.resources import JOBS, PODS, JsonObject, name_of
 from agentic.cluster.settings import ClusterSettings
 from agentic.cluster.watching import Watcher
 from agentic.images.buildctl import (
+    CHECK_SECONDS,
     BuildFailure,
     BuildOrder,
     Client,
@@ -44,7 +45,7 @@ from agentic.images.errors import BuilderRefusedError, BuilderUnavailableError
 from agentic.images.settings import ImageSettings
 
 CHECK_KEY = "buildkit"
-CHECK_SECONDS = 120
+CHECK_DEADLINE_SECONDS = 120
 """For one look at BuildKit, the pod's start included."""
 LOOK_SECONDS = 5.0
 """Between two looks at a pod that does not get on."""
@@ -109,10 +110,10 @@ class JobBuilder:
                 await apply(self._api, manifest)
         deadline = time.monotonic() + self._settings.buildkit_start_seconds
         while True:
-            output = await self._check()
-            if output is None:
+            # The first is patient and cannot say why it failed; the second says it.
+            if await self._check(CHECK_SECONDS) is None or (words := await self._check(0)) is None:
                 return
-            reason, remedy = judge_check(output)
+            reason, remedy = judge_check(words)
             where = f"BuildKit at {self._client.address} does not answer pods of {self._cluster.namespace}: {reason}"
             if remedy:
                 raise BuilderRefusedError(f"{where}: {remedy}")
@@ -122,9 +123,10 @@ class JobBuilder:
                 )
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _check(self) -> str | None:
+    async def _check(self, connect_seconds: int) -> str | None:
         """None when it was reached, else the client's words."""
-        job = await self._start(CHECK_KEY, CHECK_KEY, check_command(self._client), CHECK_SECONDS)
+        command = check_command(self._client, connect_seconds)
+        job = await self._start(CHECK_KEY, CHECK_KEY, command, CHECK_DEADLINE_SECONDS)
         return await self._words_at_end(job)
 
     async def build(self, order: BuildOrder) -> BuildFailure | None:

@@ -38,7 +38,7 @@ def own_command(client: Client, image: OwnImage, root: Path) -> list[str]:
     context = folder if image.name == "exec-server" else root
     insecure = ",registry.insecure=true" if image.plain_http else ""
     return [
-        *client.command,
+        *client.command(0),
         "build",
         "--progress=plain",
         "--frontend=dockerfile.v0",

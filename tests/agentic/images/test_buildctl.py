@@ -36,7 +36,7 @@ error: failed to solve: process "/bin/sh -c python3 fetch.py" did not complete s
 
 def test_an_image_is_pushed_under_all_its_names_with_its_cache_beside_it() -> None:
     command = build_command(Client("tcp://buildkitd:1234"), ORDER, ImageSettings())
-    assert command[:3] == ["buildctl", "--addr=tcp://buildkitd:1234", "build"]
+    assert command[:5] == ["buildctl", "--addr=tcp://buildkitd:1234", "--wait", "--timeout=60", "build"]
     assert '--output=type=image,"name=r.example/t/one:env-0123abcd,r.example/t/one:latest",push=true' in command
     assert "--opt=context:agentic/base:local=docker-image://r.example/base:1" in command
     assert "--local=context=/workspace/datasets/d/tasks/one/environment" in command
@@ -48,7 +48,7 @@ def test_an_image_is_pushed_under_all_its_names_with_its_cache_beside_it() -> No
 def test_a_registry_in_the_clear_certificates_and_authorities_are_told() -> None:
     settings = ImageSettings(cache="none", registry=RegistrySettings(plain_http=("r.example",)))
     command = build_command(Client("tcp://b:1", "/tls", "/ca.pem"), ORDER, settings)
-    assert command[2:5] == ["--tlscacert=/tls/ca.pem", "--tlscert=/tls/cert.pem", "--tlskey=/tls/key.pem"]
+    assert command[4:7] == ["--tlscacert=/tls/ca.pem", "--tlscert=/tls/cert.pem", "--tlskey=/tls/key.pem"]
     assert any(word.endswith(",push=true,registry.insecure=true") for word in command)
     assert "--registry-auth-tlscontext=host=r.example,ca=/ca.pem" in command
     assert not any("cache" in word for word in command)

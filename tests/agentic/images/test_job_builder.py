@@ -93,7 +93,8 @@ async def test_an_image_is_one_job_that_people_find_by_its_label_and_that_goes_w
         assert job["metadata"]["ownerReferences"] == [OWNER]
         container = job["spec"]["template"]["spec"]["containers"][0]
         assert container["image"] == CLUSTER.steps_image
-        assert container["command"][:3] == ["buildctl", "--addr=tcp://b:1", "build"]
+        assert container["command"][:2] == ["buildctl", "--addr=tcp://b:1"]
+        assert "build" in container["command"]
 
 
 async def test_buildkit_of_the_namespace_is_made_unless_another_one_is_named() -> None:
