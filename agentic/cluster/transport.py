@@ -10,9 +10,10 @@ import random
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 import aiohttp
 
@@ -79,8 +80,8 @@ class Retries:
         await asyncio.sleep(wait)
 
 
-TLS_END_SECONDS = 0.1
-"""aiohttp does not wait for the ends of its TLS connections; the event loop should outlive them."""
+TLS_END_SECONDS = 5.0
+"""aiohttp does not wait for the ends of its TLS connections; the event loop should outlive them, but not for ever."""
 
 
 class Transport:
@@ -92,12 +93,13 @@ class Transport:
         self._pace = Pace(settings.requests_per_second, settings.request_burst)
         self._gate = asyncio.Semaphore(settings.max_concurrent_requests)
         self._session: aiohttp.ClientSession | None = None
+        self._sockets = WeakSet[socket.socket]()
 
     @property
     def session(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
             connector = aiohttp.TCPConnector(
-                limit=0, keepalive_timeout=60, socket_factory=_keepalive_socket, happy_eyeballs_delay=None
+                limit=0, keepalive_timeout=60, socket_factory=self._make_socket, happy_eyeballs_delay=None
             )
             self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": USER_AGENT})
         return self._session
@@ -192,7 +194,15 @@ class Transport:
     async def close(self) -> None:
         if self._session is not None and not self._session.closed:
             await self._session.close()
-            await asyncio.sleep(TLS_END_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TLS_END_SECONDS):
+                    while any(made.fileno() >= 0 for made in self._sockets):
+                        await asyncio.sleep(0.01)
+
+    def _make_socket(self, address: Any) -> socket.socket:
+        made = _keepalive_socket(address)
+        self._sockets.add(made)
+        return made
 
 
 def _keepalive_socket(address: Any) -> socket.socket:

@@ -57,4 +57,6 @@ def make_account(cluster: ClusterAccess, namespace: str, tmp_path: Path) -> Call
 def argo(cluster: ClusterAccess, namespace: str, make_account: Callable[..., Account]) -> ArgoRig:
     """Argo in the test's namespace, with the account that stand-in workflows run under."""
     make_account(TASK_RESULTS, ACCOUNT)
+    made = [f"{kind}/{ACCOUNT}" for kind in ("serviceaccount", "role", "rolebinding")]
+    cluster.kubectl("label", f"--namespace={namespace}", *made, "app.kubernetes.io/part-of=agentic-rl")
     return ArgoRig(cluster, namespace)

@@ -20,6 +20,12 @@ def document() -> dict[str, Any]:
     return build_workflow(load_settings("demo", ["train.steps=12"], {}), "demo", "first")
 
 
+def going_on(document: dict[str, Any]) -> ArgoWorkflow:
+    made = ArgoWorkflow("agentic-rl-first", document, "Running")
+    del made.body["metadata"]["labels"]["workflows.argoproj.io/completed"]
+    return made
+
+
 def test_steps_have_the_names_order_and_phases_of_the_local_run(document: dict[str, Any]) -> None:
     nodes = nodes_of(failed_fan_out(document).body)
     assert [(node.name, node.phase, node.attempt) for node in nodes] == [
@@ -51,7 +57,7 @@ def test_steps_that_have_not_begun_wait(document: dict[str, Any]) -> None:
 
 
 def test_between_two_attempts_a_step_is_retrying_and_says_why(document: dict[str, Any]) -> None:
-    made = ArgoWorkflow("agentic-rl-first", document, "Running")
+    made = going_on(document)
     made.step("preflight", 75, phase="Running")
     made.nodes["agentic-rl-first.preflight"]["message"] = "Backoff for 30 seconds"
     (node,) = [node for node in nodes_of(made.body) if node.name == "preflight"]
@@ -59,8 +65,20 @@ def test_between_two_attempts_a_step_is_retrying_and_says_why(document: dict[str
     assert node.ended is None
 
 
+def test_a_step_that_was_stopped_has_failed_and_one_that_was_skipped_was_not_asked_for(
+    document: dict[str, Any],
+) -> None:
+    """Argo itself leaves the former as running, and words the latter as an expression."""
+    made = ArgoWorkflow("agentic-rl-first", document)
+    made.step("train", 143, phase="Running")
+    made.add("agentic-rl-first.preflight", "Skipped", "Skipped", message="when 'x != y' evaluated false")
+    found = {node.name: (node.phase, node.message) for node in nodes_of(made.body)}
+    assert found["train"] == ("Failed", "main: Error (exit code 143)")
+    assert found["preflight"] == ("Skipped", "not asked for")
+
+
 def test_a_pod_that_cannot_start_is_pending_with_its_reason(document: dict[str, Any]) -> None:
-    made = ArgoWorkflow("agentic-rl-first", document, "Running")
+    made = going_on(document)
     pod = made.step("preflight", 0, phase="Running")
     made.nodes[pod] |= {"phase": "Pending", "message": "Unschedulable: 0/1 nodes are available"}
     (node,) = [node for node in nodes_of(made.body) if node.name == "preflight"]
@@ -79,7 +97,7 @@ class Played:
 
 
 async def test_following_prints_each_change_once_with_the_local_names(document: dict[str, Any]) -> None:
-    begun = ArgoWorkflow("agentic-rl-first", document, "Running")
+    begun = going_on(document)
     pod = begun.step("preflight", 0, phase="Running")
     begun.nodes[pod] |= {"phase": "Running", "progress": "3/14"}
     done = failed_fan_out(document)
@@ -128,8 +146,7 @@ def test_changed_settings_are_put_on_top_of_the_recorded_ones(document: dict[str
 
 
 def test_a_run_that_goes_on_is_not_begun_beside_itself(document: dict[str, Any]) -> None:
-    made = ArgoWorkflow("agentic-rl-first", document, "Running")
-    del made.body["metadata"]["labels"]["workflows.argoproj.io/completed"]
+    made = going_on(document)
     with pytest.raises(CommandError, match="still going on"):
         next_attempt([made.body], "first", "train", [])
 

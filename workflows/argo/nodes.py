@@ -107,7 +107,7 @@ def _is_item(name: str, task: str) -> bool:
 def _read(workflow: JsonObject, step: ArgoNode, name: str) -> Node:
     attempts = attempts_of(workflow, step)
     last = attempts[-1] if attempts else step
-    phase = _phase(step, last)
+    phase = _phase(step, last, is_over=is_over(workflow))
     exit_code = (last.get("outputs") or {}).get("exitCode")
     return Node(
         name,
@@ -121,8 +121,11 @@ def _read(workflow: JsonObject, step: ArgoNode, name: str) -> Node:
     )
 
 
-def _phase(step: ArgoNode, last: ArgoNode) -> str:
+def _phase(step: ArgoNode, last: ArgoNode, *, is_over: bool) -> str:
+    """Argo leaves a step that was stopped between two attempts as running."""
     phase, last_phase = str(step.get("phase") or ""), str(last.get("phase") or "")
+    if is_over and phase == "Running":
+        return NAMES.get(last_phase, last_phase)
     if phase == "Running" and last_phase in {"Failed", "Error"}:
         return "Retrying"
     if phase == "Running" and last_phase == "Pending":
@@ -141,6 +144,8 @@ def _message(step: ArgoNode, last: ArgoNode, phase: str) -> str:
             return progress if progress.partition("/")[2] not in {"", "1"} else ""
         case "Failed" | "Errored" if said and own == "No more retries left":
             return f"{said}; no more retries"
+        case "Skipped":
+            return "not asked for"
         case "Retrying" if own:
             return f"{said}; {own[:1].lower()}{own[1:]}"
     return said or own
