@@ -2,7 +2,7 @@
 what a cluster does to pods meanwhile. Each part is noted; `make cluster-run` keeps the notes in docs/results.
 
 Everything is real but the image of the steps: see `testbed/pipeline_image.py`. The parts share a namespace and its
-volumes, in this order, as the runs of one user do.
+volumes, in this order, as the runs of one user do; those that train are marked `scale`.
 """
 
 import json
@@ -44,6 +44,7 @@ def phases(pipeline: Pipeline, name: str, step: str) -> list[str]:
     return [node.phase for node in pipeline.attempts(name, step)]
 
 
+@pytest.mark.scale
 def test_the_whole_dag_runs_as_pods_and_a_lost_step_and_a_lost_head_cost_no_more_than_a_checkpoint(
     pipeline: Pipeline,
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_run_is_resumed_from_evaluation_after_its_cluster_was_swept(pipeline: 
     assert json.loads(evaluation.read_text())["splits"].keys() == before["splits"].keys()
 
 
+@pytest.mark.scale
 def test_cleanup_leaves_nothing_with_the_runs_label_but_its_folder(pipeline: Pipeline) -> None:
     assert pipeline.of_run("cleanup", "whole").code == 0
     assert pipeline.labelled("whole") == []
