@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from build_site import Site, build_site
+from buildkit_image import push_buildkit_image
 
 from agentic.images.errors import RegistryRefusedError, RegistryTlsError
 from agentic.images.reference import Reference
@@ -119,6 +120,21 @@ def test_a_build_whose_pod_is_taken_away_is_tried_again(cluster: ClusterAccess, 
         assert step.wait(timeout=150) == 0, site.log.read_text()
         assert len(site.jobs()) == 2
         assert site.results()["slow"]["status"] == "built"
+
+
+def test_a_namespace_without_buildkit_gets_one_that_builds(
+    cluster: ClusterAccess, namespace: str, tmp_path: Path
+) -> None:
+    with build_site(cluster, namespace, tmp_path) as site:
+        image = push_buildkit_image(cluster, tmp_path)
+        site.buildkit = {"image": image, "cpu": "200m", "memory": "512Mi", "cache_gib": 5}
+        (site.add_task("one", "FROM scratch\nCOPY number /number\n") / "environment/number").write_text("one\n")
+        step = site.start(buildkit_address=None, buildkit_start_seconds=150)
+        assert step.wait(timeout=280) == 0, site.log.read_text()
+        assert site.results()["one"]["status"] == "built"
+        (container,) = site.jobs()[0]["spec"]["template"]["spec"]["containers"]
+        assert "--addr=tcp://buildkitd:1234" in container["command"]
+        assert cluster.get("deployment", "buildkitd", f"--namespace={namespace}")["status"]["availableReplicas"] == 1
 
 
 async def test_a_real_registry_that_signs_for_itself_and_wants_a_password(

@@ -2,14 +2,13 @@
 and by nobody else, by network policy or by certificates."""
 
 import json
-import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from buildkit_image import push_buildkit_image
 
 from agentic.cluster.labels import labels_of_run
 from agentic.cluster.objects.buildkit import address, buildkit
@@ -17,39 +16,17 @@ from agentic.cluster.objects.image_build import CONTAINER, ImageBuild, image_bui
 from agentic.cluster.settings import ClusterSettings
 from testbed import pki
 from testbed.access import ClusterAccess
-from testbed.tools import Toolbox
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 PATIENCE_SECONDS = 150.0
 """For what the cluster does beside other work."""
-RUNC = "/usr/sbin/runc"
 
 
 @pytest.fixture(scope="module")
 def image(cluster: ClusterAccess, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """BuildKit as its own image has it: both programs, runc and nothing else; it knows no other image to start from."""
-    folder = tmp_path_factory.mktemp("buildkit")
-    for name in ("usr/bin", "tmp", "etc"):
-        (folder / "root" / name).mkdir(parents=True)
-    tools = Toolbox(cluster.layout)
-    for name in ("buildkitd", "buildctl"):
-        shutil.copy(tools.path(name), folder / "root/usr/bin" / name)
-    linked = subprocess.run(["ldd", RUNC], capture_output=True, text=True, check=True).stdout
-    libraries = [word for line in linked.splitlines() for word in line.split() if word.startswith("/")]
-    for path in (RUNC, *libraries):
-        target = folder / "root" / path.lstrip("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)
-    (folder / "root/etc/passwd").write_text("root:x:0:0:root:/:/none\n")
-    (folder / "root/tmp/.keep").write_text("")
-    dockerfile = 'FROM scratch\nCOPY root/ /\nENV PATH=/usr/bin:/usr/sbin\nENTRYPOINT ["/usr/bin/buildkitd"]\n'
-    (folder / "Dockerfile").write_text(dockerfile)
-    name = f"{cluster.layout.registry}/tests/buildkit:{folder.name}"
-    build = [str(tools.path("buildctl")), f"--addr=tcp://{cluster.layout.builder}", "build", "--frontend=dockerfile.v0"]
-    build += [f"--local=context={folder}", f"--local=dockerfile={folder}", f"--output=type=image,name={name},push=true"]
-    subprocess.run(build, check=True, capture_output=True, timeout=300)
-    return name
+    """It knows no other image to start from."""
+    return push_buildkit_image(cluster, tmp_path_factory.mktemp("buildkit"))
 
 
 class Site:

@@ -36,6 +36,8 @@ class Site:
     base_image: str
     registry: str
     """Host and path that images are pushed to; spoken to in the clear."""
+    buildkit: dict[str, Any] = field(default_factory=dict)
+    """`cluster.buildkit`."""
     login: Path | None = None
     """Folder of the step's own credentials."""
     most_at_once: int = 0
@@ -66,7 +68,11 @@ class Site:
                 "registry": {"plain_http": [self.registry.partition("/")[0]], **images.get("registry", {})},
             },
             "sandbox": self.sandbox.model_dump(mode="json"),
-            "cluster": {"namespace": self.namespace, "workspace_path": str(self.workspace)},
+            "cluster": {
+                "namespace": self.namespace,
+                "workspace_path": str(self.workspace),
+                "buildkit": self.buildkit,
+            },
         }
         path = self.workspace / "inputs.json"
         path.write_text(json.dumps(inputs))
