@@ -13,6 +13,7 @@ import pytest
 import small_step
 
 from steps.command import main
+from steps.contract import from_environment
 
 SMALL = {"run_id": "r", "count": 3, "fail": "", "pause_seconds": 0.0}
 
@@ -31,7 +32,8 @@ def test_a_step_gives_the_same_through_hera_and_by_hand(runner: Any, tmp_path: P
     files = json.loads((tmp_path / "outputs/parameters/files").read_text())
     assert files == [f"runs/r/files/{index}.json" for index in range(3)]
     by_hand = runner.run(runner.by_hand("small_step", SMALL))
-    assert json.loads(by_hand.out) == {"files": files}
+    assert json.loads(by_hand.out) == {"summary": "file 2", "files": files}
+    assert (tmp_path / "outputs/parameters/summary").read_text() == "file 2"
     assert len(markers(tmp_path)) == 1
 
 
@@ -44,6 +46,18 @@ def test_the_marker_says_what_went_in_and_came_out_and_when(here: Path) -> None:
     assert marker["outputs"]["files"][0] == "runs/r/files/0.json"
     assert marker["attempt"] == 1
     assert before <= marker["started"] <= marker["ended"] <= time.time()
+
+
+def test_a_summary_is_the_last_progress_message_also_when_the_step_was_done_before(here: Path) -> None:
+    assert small_step.run(small(count=1)).summary == "file 0"
+    assert small_step.run(small(count=1)).summary == "file 0"
+    assert markers(here)[0]["outputs"]["summary"] == "file 0"
+
+
+def test_an_input_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTIC_INPUT_COUNT", "7")
+    assert small_step.SmallInput.model_validate({"run_id": "r", "count": from_environment("count")}).count == 7
+    assert small_step.SmallInput.model_validate({"run_id": "r", "fail": "$AGENTIC_INPUT_COUNT"}).fail[0] == "$"
 
 
 def test_other_inputs_are_another_marker(here: Path) -> None:
