@@ -13,7 +13,13 @@ from collections.abc import Mapping, Sequence
 from agentic.cluster.access import lacking
 from agentic.cluster.api import KubeApi
 from agentic.cluster.apply import apply, find
-from agentic.cluster.errors import ForbiddenError, ForeignObjectError, StorageMisfitError, WaitTimeoutError
+from agentic.cluster.errors import (
+    AdmissionRefusedError,
+    ForbiddenError,
+    ForeignObjectError,
+    StorageMisfitError,
+    WaitTimeoutError,
+)
 from agentic.cluster.objects.claims import claims
 from agentic.cluster.objects.rights import MoreRights, rights
 from agentic.cluster.resources import (
@@ -33,6 +39,7 @@ from agentic.cluster.settings import ClusterSettings
 from agentic.cluster.storage import StorageFacts, storage_problems
 from agentic.cluster.troubles import Evidence, find_troubles
 from agentic.cluster.watching import Watcher
+from agentic.errors import AgenticError
 
 LOOK_SECONDS = 1.0
 """Between two looks at the events of claims that are not bound."""
@@ -48,7 +55,7 @@ async def ensure_base(client: KubeApi, settings: ClusterSettings, more: Sequence
     Raises:
         StorageMisfitError: claims that the run's pods could not use; nothing was made.
         ForbiddenError: there is no account, and ours may not make it.
-        ForeignObjectError: somebody else's Role of that name lacks rights.
+        ForeignObjectError: a Role of that name that is not ours to change lacks rights.
         WaitTimeoutError: a claim got no volume in time; says why.
     """
     facts = await storage_facts(client, settings)
@@ -97,7 +104,8 @@ async def _ensure_rights(client: KubeApi, settings: ClusterSettings, more: Seque
         except ForeignObjectError:
             await _require_enough(client, manifest)
             done.append(f"{what} is there, made by somebody else")
-        except ForbiddenError as error:
+        except (ForbiddenError, AdmissionRefusedError) as error:
+            # The second is how the API server words that nobody gives rights that he does not have.
             await _require_there(client, manifest, error)
             done.append(f"{what} is there, and not ours to change")
         else:
@@ -106,19 +114,19 @@ async def _ensure_rights(client: KubeApi, settings: ClusterSettings, more: Seque
 
 
 async def _require_enough(client: KubeApi, manifest: JsonObject) -> None:
-    """A Role that somebody else made has to give what the pipeline needs; other kinds say nothing about rights."""
+    """A Role that is not ours to change has to give what the pipeline needs; other kinds say nothing about rights."""
     if manifest["kind"] != ROLES.kind:
         return
     found = await client.get(ROLES, name_of(manifest), namespace=manifest["metadata"]["namespace"])
     missing = lacking(manifest["rules"], found.get("rules") or ())
     if missing:
         raise ForeignObjectError(
-            f"Role {name_of(manifest)} was made by somebody else and lacks {', '.join(missing)}: add them, or set "
-            "cluster.service_account to a name that is free"
+            f"Role {name_of(manifest)} is not ours to change and lacks {', '.join(missing)}: have an admin add them, "
+            "or set cluster.service_account to a name that is free"
         )
 
 
-async def _require_there(client: KubeApi, manifest: JsonObject, error: ForbiddenError) -> None:
+async def _require_there(client: KubeApi, manifest: JsonObject, error: AgenticError) -> None:
     resource, name = resource_of(manifest), name_of(manifest)
     try:
         found = await find(client, resource, name, manifest["metadata"]["namespace"])
@@ -129,6 +137,7 @@ async def _require_there(client: KubeApi, manifest: JsonObject, error: Forbidden
             f"{error}; there is no {resource.kind} {name}: have an admin apply what python3 workflows/submit.py render "
             "--objects DIR writes"
         ) from error
+    await _require_enough(client, manifest)
 
 
 async def wait_for_claims(

@@ -5,7 +5,7 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from agentic.cluster.apply import apply
 from agentic.cluster.base import ensure_base
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import LoadedCredentials
-from agentic.cluster.errors import StorageMisfitError
+from agentic.cluster.errors import ForbiddenError, ForeignObjectError, StorageMisfitError
 from agentic.cluster.labels import labels_of_run, selector_of_run, shared_labels
 from agentic.cluster.objects.buildkit import buildkit
 from agentic.cluster.objects.policies import ray_policy
@@ -28,6 +28,7 @@ from agentic.cluster.resources import (
     JOBS,
     PODS,
     RAY_CLUSTERS,
+    ROLES,
     JsonObject,
     name_of,
     resource_of,
@@ -35,7 +36,7 @@ from agentic.cluster.resources import (
 from agentic.cluster.settings import BuildKitSettings, ClusterSettings
 from agentic.cluster.sweep import left, sweep
 from testbed import pki
-from testbed.access import ClusterAccess
+from testbed.access import Account, ClusterAccess
 from testbed.storage import make_volumes, remove_volumes
 from testbed.tools import Toolbox
 from workflows.objects import objects, sandbox_rights
@@ -187,6 +188,33 @@ async def test_claims_are_made_and_bound_and_found_the_second_time(admin: KubeCl
     assert phases == {"verl-models": "Bound", "verl-dataset": "Bound", "verl-runs": "Bound"}
     again = await ensure_base(admin, volumes)
     assert "claim verl-models is there (1Gi, ReadWriteMany)" in again
+
+
+async def test_who_may_not_give_rights_is_told_what_an_admin_has_to_do_and_goes_on_with_it(
+    admin: KubeClient, volumes: ClusterSettings, make_account: Callable[..., Account]
+) -> None:
+    """Roles may be made by this account, but not with rights that it lacks itself."""
+    every = ["get", "list", "watch", "create", "patch"]
+    account = make_account(
+        [
+            {"apiGroups": [""], "resources": ["persistentvolumeclaims", "serviceaccounts", "events"], "verbs": every},
+            {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": every},
+        ]
+    )
+    async with KubeClient(LoadedCredentials(account.kubeconfig), namespace=volumes.namespace) as submitter:
+        refused = r"attempting to grant RBAC permissions.*there is no Role rayclustertest: have an admin apply"
+        with pytest.raises(ForbiddenError, match=refused):
+            await ensure_base(submitter, volumes)
+        for body in rights(volumes):
+            await apply(admin, body)
+        assert "Role rayclustertest is applied" in await ensure_base(submitter, volumes), "nothing differs"
+        more = {"apiGroups": [""], "resources": ["endpoints"], "verbs": ["get"]}
+        await admin.patch(ROLES, "rayclustertest", {"rules": [*pipeline_rules(), more]})
+        done = await ensure_base(submitter, volumes)
+        assert "Role rayclustertest is there, and not ours to change" in done
+        await admin.patch(ROLES, "rayclustertest", {"rules": pipeline_rules()[1:]})
+        with pytest.raises(ForeignObjectError, match=r"lacks create workflowtaskresults\.argoproj\.io"):
+            await ensure_base(submitter, volumes)
 
 
 @pytest.fixture

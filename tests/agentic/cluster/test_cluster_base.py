@@ -115,7 +115,7 @@ async def test_a_role_of_somebody_else_has_to_give_enough(api: KubeClient, serve
     rules = pipeline_rules()
     await api.create(SERVICE_ACCOUNTS, SERVICE_ACCOUNTS.head("rayclustertest"))
     await api.create(ROLES, {**ROLES.head("rayclustertest"), "rules": rules[1:]})
-    lacks = r"lacks create workflowtaskresults\.argoproj\.io, patch workflowtaskresults\.argoproj\.io"
+    lacks = r"is not ours to change and lacks create workflowtaskresults\.argoproj\.io, patch workflowtaskresults\."
     with pytest.raises(ForeignObjectError, match=lacks):
         await ensure_base(api, settings())
     everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
