@@ -59,6 +59,20 @@ def _cgroup_room_bytes() -> list[int]:
     return []
 
 
+def memory_kills(cgroup: Path = _CGROUP) -> int:
+    """Processes that were killed because this container, or cgroup, was over its memory limit; 0 where nobody counts.
+
+    The kernel kills one process, and the container lives on: nothing else tells why that process is gone.
+    """
+    for name in ("memory.events", "memory/memory.oom_control"):
+        try:
+            lines = (cgroup / name).read_text().splitlines()
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    return 0
+
+
 def memory_problems(needed_gib: float) -> list[Problem]:
     """Memory before anything of ours runs."""
     available = available_memory_gib()

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from steps import failures
+from steps import failures, machine
 from steps.contract import sigterm_raises
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _result_of(job: "HeadJob", folder: "JobFolder") -> "HeadResult":
     from agentic.training.head_job import HeadResult
 
+    killed_before = machine.memory_kills()
     try:
         return asyncio.run(_work(job, Progress(folder)))
     except SystemExit:
@@ -62,8 +63,16 @@ def _result_of(job: "HeadJob", folder: "JobFolder") -> "HeadResult":
         failure = failures.classify(error)
         if not failure.expected:
             traceback.print_exception(error, file=sys.stderr)
-        sys.stderr.write(f"{job.work}: {failure.line}\n")
-        return HeadResult(exit_code=failure.exit_code, line=failure.line)
+        line = explained(failure.line, machine.memory_kills() - killed_before)
+        sys.stderr.write(f"{job.work}: {line}\n")
+        return HeadResult(exit_code=failure.exit_code, line=line)
+
+
+def explained(line: str, killed: int) -> str:
+    """The line, with what only the kernel knows of the cause: whoever lost a child sees a closed connection."""
+    if killed <= 0:
+        return line
+    return f"{line}; memory ran out in the head (killed by the kernel: {killed}): raise cluster.head.memory"
 
 
 async def _work(job: "HeadJob", progress: "Progress") -> "HeadResult":

@@ -16,6 +16,8 @@ from agentic.sandbox.settings import BubblewrapSandbox
 from agentic.training.head_job import OUTPUT_VARIABLE, HeadJob, JobFolder
 from agentic.training.jobs import TrainJob, TrainSummary
 from agentic.training.settings import RaySettings, TrainSettings
+from steps.machine import memory_kills
+from steps.on_head import explained
 
 REPOSITORY = Path(__file__).parents[2]
 SUMMARY = TrainSummary(steps=4, best_step=2, best_rate=0.5, first_rate=0.25, checkpoint="checkpoints/x")
@@ -85,3 +87,20 @@ def test_a_job_that_is_told_to_end_says_so(tmp_path: Path) -> None:
     assert result is not None
     assert result.exit_code == 143
     assert "cannot be written" in printed, "an output that is not there is no reason to fail"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("memory.events", "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 0\n"),
+        ("memory/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+    ],
+)
+def test_kills_for_memory_are_counted_and_told(tmp_path: Path, name: str, text: str) -> None:
+    """By either version of control groups, in the kernel's own words."""
+    assert memory_kills(tmp_path) == 0
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
+    assert memory_kills(tmp_path) == 2
+    assert explained("the trainer went away", 0) == "the trainer went away"
+    assert "raise cluster.head.memory" in explained("the trainer went away", 2)
