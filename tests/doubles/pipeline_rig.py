@@ -22,13 +22,13 @@ from testbed.access import ClusterAccess
 from testbed.pipeline_image import host_mounts, import_pipeline_image, push_base
 from testbed.storage import make_volumes, remove_volumes
 from testbed.tools import ARGO, KUBERNETES, Toolbox
+from workflows.argo.nodes import is_over as has_ended
 from workflows.settings import load_settings
 
 REPOSITORY = Path(__file__).parents[2]
 PROFILE = "cluster-demo"
 IMAGE = "agentic-rl/on-node:local"
 RUN_LABEL = "agentic-rl/run"
-OVER = ("Succeeded", "Failed", "Error")
 
 
 class Ended(NamedTuple):
@@ -147,12 +147,12 @@ class Pipeline:
         return [node for node in self.nodes(name) if node.kind == "Pod" and node.name.partition("(")[0] == step]
 
     def wait_until_over(self, name: str, timeout_seconds: float = 900) -> str:
-        """Its phase; every node that changes is noted."""
+        """Its phase, once its exit handler has ended too; every node that changes is noted."""
         seen: set[Node] = set()
 
         def is_over() -> bool:
             self._note_changes(name, seen)
-            return self.phase(name) in OVER
+            return has_ended(self.workflow(name))
 
         self.wait(is_over, f"{name} to end", timeout_seconds, lambda: self.describe(name))
         self._note_changes(name, seen)
