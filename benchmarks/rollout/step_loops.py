@@ -31,7 +31,7 @@ from agentic.rollout.trial import EnvironmentSpec
 from agentic.sandbox.base import Command, ExecResult, Sandbox, SandboxSpec
 from agentic.sandbox.harbor_environment import SandboxScope
 
-from .world import FOLDER, Delays, OneImage, WaitingProvider, WaitingSandbox
+from .world import FOLDER, RIGHT, WRONG, Delays, OneImage, WaitingProvider, WaitingSandbox
 
 TOOL_SECONDS_VARIABLE = "BENCHMARK_TOOL_SECONDS"
 ANSWER = "1 - 2\n"
@@ -79,7 +79,9 @@ class ScriptedEnvironment(LoglessEnvironment):
 class ScriptedProvider(WaitingProvider):
     @override
     async def acquire(self, spec: SandboxSpec) -> Sandbox:
-        return ScriptedSandbox(self, dataclasses.replace(spec, sandbox_id=f"r0-1-{spec.sandbox_id}"))
+        sandbox = ScriptedSandbox(self, dataclasses.replace(spec, sandbox_id=f"r0-1-{spec.sandbox_id}"))
+        sandbox.write(f"{FOLDER}/calc.txt", WRONG)
+        return sandbox
 
 
 class ScriptedSandbox(WaitingSandbox):
@@ -92,7 +94,7 @@ class ScriptedSandbox(WaitingSandbox):
             await asyncio.sleep(self._delays.command)
             return ExecResult(0, ANSWER.encode(), b"")
         if isinstance(command, str) and "test.sh" in command:
-            self.write(f"{FOLDER}/calc.txt", random.choice((b"1 + 2\n", b"1 - 2\n")))
+            self.write(f"{FOLDER}/calc.txt", random.choice((RIGHT, WRONG)))
         return await super().exec(command, **options)
 
 
