@@ -22,6 +22,7 @@ from agentic.cluster.resources import EVENTS, PODS, WORKFLOWS, JsonObject
 from agentic.cluster.troubles import Evidence, Trouble, find_troubles, grouped
 from steps import failures, needs, run_troubles
 from workflows import verbs_local
+from workflows.argo.on_volume import Volume
 from workflows.argo.packing import unpacked
 from workflows.errors import CommandError
 from workflows.request import Request
@@ -88,7 +89,7 @@ def explain(request: Request) -> int:
     if is_local:
         troubles = run_troubles.find_run_troubles(verbs_local.run_dir(run_id))
     else:
-        troubles = asyncio.run(_explain(load(request), run_id))
+        troubles = asyncio.run(_explain(load(request), run_id, request.settings))
     if request.json:
         _print_json(grouped(troubles), {})
     else:
@@ -96,17 +97,20 @@ def explain(request: Request) -> int:
     return exit_code(troubles)
 
 
-async def _explain(settings: Settings, run_id: str) -> list[Trouble]:
+async def _explain(settings: Settings, run_id: str, changes: Sequence[str]) -> list[Trouble]:
     async with _connected(settings) as client:
         evidence = await gather_evidence(client, settings.cluster, run_id)
-    if not (evidence.pods or evidence.objects):
-        raise CommandError(
-            f"there is no run {run_id} in namespace {settings.cluster.namespace}, nor in {workspace()}: "
-            "name the namespace by cluster.namespace"
-        )
-    objects = [_opened(body) for body in evidence.objects]
-    known = Evidence(pods=evidence.pods, events=evidence.events, objects=objects, logs=evidence.logs)
-    return [*find_troubles(known), *judge_silence(objects, time.time())]
+        if not (evidence.pods or evidence.objects):
+            raise CommandError(
+                f"there is no run {run_id} in namespace {settings.cluster.namespace}, nor in {workspace()}: "
+                "name the namespace by cluster.namespace"
+            )
+        objects = [_opened(body) for body in evidence.objects]
+        from_volume = Volume(client, run_id, objects, changes)
+        logs = {**evidence.logs, **await from_volume.logs(evidence.logs)}
+        known = Evidence(pods=evidence.pods, events=evidence.events, objects=objects, logs=logs)
+        silent, rollouts = judge_silence(objects, time.time()), await from_volume.rollouts()
+    return [*find_troubles(known), *silent, *run_troubles.judge_rollouts(rollouts)]
 
 
 def _opened(body: JsonObject) -> JsonObject:

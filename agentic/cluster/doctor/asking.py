@@ -5,14 +5,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from agentic.cluster.access import missing_rights
+from agentic.cluster.access import Rule, missing_rights
 from agentic.cluster.client import KubeClient
 from agentic.cluster.doctor.examining import if_allowed, name_error
-from agentic.cluster.doctor.facts import Facts, ImageUse, PodNeed
+from agentic.cluster.doctor.facts import Facts, PodNeed
 from agentic.cluster.errors import ForbiddenError, NotFoundError
 from agentic.cluster.labels import shared_labels
 from agentic.cluster.quantities import as_cpus
-from agentic.cluster.resources import PODS, JsonObject, Resource, name_of
+from agentic.cluster.resources import PODS, SERVICE_ACCOUNTS, JsonObject, Resource, name_of
 from agentic.cluster.troubles import Trouble, make_trouble
 from agentic.errors import AgenticError
 
@@ -141,14 +141,26 @@ def silent_controllers(deployments: Sequence[JsonObject]) -> Iterator[Trouble]:
 
 async def check_admission(client: KubeClient, facts: Facts) -> list[Trouble]:
     """What the API server says to pods such as the run's, without making them: quota, limits, policies, accounts."""
-    image = facts.images[0] if facts.images else ImageUse(facts.cluster.steps_image, "cluster.steps_image")
-    found = await asyncio.gather(*(_refusal(client, facts, need, image) for need in facts.pods))
+    account = await _account(client, facts)
+    found = await asyncio.gather(*(_refusal(client, facts, need, account) for need in facts.pods))
     return [trouble for trouble in found if trouble is not None]
 
 
-async def _refusal(client: KubeClient, facts: Facts, need: PodNeed, image: ImageUse) -> Trouble | None:
+async def _account(client: KubeClient, facts: Facts) -> str:
+    """The run's account, or the namespace's own as long as the run's is still ours to make."""
+    name, namespace = facts.cluster.service_account, facts.cluster.namespace
+    make = Rule(SERVICE_ACCOUNTS.group, (SERVICE_ACCOUNTS.plural,), ("create",))
     try:
-        await client.create(PODS, _pod(facts, need, image), namespace=facts.cluster.namespace, dry_run=True)
+        await if_allowed(client.get(SERVICE_ACCOUNTS, name, namespace=namespace))
+    except NotFoundError:
+        may_make = not await missing_rights(client, [make.body], namespace=namespace)
+        return "default" if may_make else name
+    return name
+
+
+async def _refusal(client: KubeClient, facts: Facts, need: PodNeed, account: str) -> Trouble | None:
+    try:
+        await client.create(PODS, _pod(facts, need, account), namespace=facts.cluster.namespace, dry_run=True)
     except ForbiddenError as error:
         if "may not create pods" in str(error):
             return None  # Controllers make them, by their own right.
@@ -158,7 +170,8 @@ async def _refusal(client: KubeClient, facts: Facts, need: PodNeed, image: Image
     return None
 
 
-def _pod(facts: Facts, need: PodNeed, image: ImageUse) -> JsonObject:
+def _pod(facts: Facts, need: PodNeed, account: str) -> JsonObject:
+    image = facts.cluster.steps_image
     share: Mapping[str, str] = {
         "cpu": as_cpus(need.cpus),
         "memory": str(int(need.memory_bytes)),
@@ -166,8 +179,8 @@ def _pod(facts: Facts, need: PodNeed, image: ImageUse) -> JsonObject:
     }
     spec: JsonObject = {
         "restartPolicy": "Never",
-        "serviceAccountName": facts.cluster.service_account,
-        "containers": [{"name": "main", "image": image.image, "resources": {"requests": share, "limits": share}}],
+        "serviceAccountName": account,
+        "containers": [{"name": "main", "image": image, "resources": {"requests": share, "limits": share}}],
     }
     if facts.cluster.priority_class is not None:
         spec["priorityClassName"] = facts.cluster.priority_class
