@@ -83,8 +83,9 @@ class JobFolder:
 
     @property
     def command(self) -> str:
-        """The shell command that does the work, wherever the volume and the project are."""
-        return f"exec python -m steps.on_head --job {shlex.quote(str(self.job_file))}"
+        """The shell command that does the work wherever the volume and the project are; some images have no `python`."""
+        program = '"$(command -v python || command -v python3)"'
+        return f"exec {program} -m steps.on_head --job {shlex.quote(str(self.job_file))}"
 
     def write_job(self, job: HeadJob) -> None:
         files.write_text(self.job_file, job.model_dump_json(indent=1))

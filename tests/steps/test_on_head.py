@@ -45,11 +45,11 @@ def written(workspace: Path, **changes: Any) -> JobFolder:
 def start(folder: JobFolder, output: Path) -> "subprocess.Popen[str]":
     """Through a shell in a session of its own, as Ray does."""
     return subprocess.Popen(
-        folder.command.replace("exec python", f"exec {sys.executable}"),
+        folder.command,
         shell=True,
         start_new_session=True,
         cwd=REPOSITORY,
-        env=os.environ | {OUTPUT_VARIABLE: str(output)},
+        env=os.environ | {OUTPUT_VARIABLE: str(output), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
