@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from agentic import processes
+from agentic.rollout.outcomes import Outcome
 from agentic.rollout.records import Phase, read_records
 from agentic.training import checkpoints
 from agentic.training.audit import audit
@@ -152,6 +153,26 @@ def test_every_rollout_of_training_is_recorded_with_its_reward(demo: Demo) -> No
     assert {record.step for record in records} == {1, 2, 3}
     assert all(record.reward in (0.0, 1.0) for record in records if record.outcome.is_graded)
     assert sum(record.outcome.is_graded for record in records) >= 0.9 * len(records), "infrastructure held"
+
+
+def test_the_trainers_log_says_how_the_rollouts_of_each_step_went(demo: Demo) -> None:
+    last_attempt = sorted((demo.run_dir / "metrics").glob("attempt-*.jsonl"))[-1]
+    lines = [json.loads(line) for line in last_attempt.read_text().splitlines()]
+    logged = {line["step"]: line["data"] for line in lines if "rollouts/sum/rollouts" in line["data"]}
+    spreads = [f"{name}/{kind}" for name in ("reward", "turns", "sampled_tokens") for kind in ("mean", "min", "max")]
+    seconds = [f"seconds/{part}/mean" for part in ("sandbox", "agent", "engine", "verifier", "rollout")]
+
+    assert set(logged) == {line["step"] for line in lines if "actor/grad_norm" in line["data"]} != set()
+    for step, data in logged.items():
+        records = [record for record in read_records(demo.run_dir, Phase.TRAIN) if record.step == step]
+        counts = {outcome: data[f"rollouts/sum/{outcome}"] for outcome in Outcome}
+        graded = sum(count for outcome, count in counts.items() if outcome.is_graded)
+        assert 16 <= data["rollouts/sum/rollouts"] == sum(counts.values()) <= len(records)
+        assert data["rollouts/resolve_rate"] == pytest.approx(counts[Outcome.SOLVED] / graded)
+        assert {f"rollouts/{name}" for name in (*spreads, *seconds)} <= data.keys()
+        assert data["rollouts/seconds/rollout/mean"] >= data["rollouts/seconds/agent/mean"] > 0
+    everything = [json.loads(line)["data"] for line in (demo.run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert any("rollouts/validation/resolve_rate" in data for data in everything)
 
 
 def test_the_tokens_trained_are_the_tokens_sampled(demo: Demo) -> None:
