@@ -10,7 +10,9 @@ from scripts import troubles_reference
 from workflows.settings import SELECTORS, Settings, setting_names
 
 ROOT = Path(__file__).resolve().parents[4]
-SETTING = re.compile(r"(?<![/.])\b(?:cluster|train|rollout|sandbox|model|images|data|ray|machine)\.[a-z_]+(?:\.[a-z_]+)*")
+SETTING = re.compile(
+    r"(?<![/.])\b(?:cluster|train|rollout|sandbox|model|images|data|ray|machine)\.[a-z_]+(?:\.[a-z_]+)*"
+)
 IN_GUIDE = (
     *("gpu-memory", "proxy-unreachable", "connection-refused", "timed-out", "path-missing", "rewards-all-zero"),
     *("disk-category", "zone-conflict", "claim-pending", "volume-not-attached", "unschedulable", "image-missing"),
