@@ -83,7 +83,7 @@ class JobFolder:
 
     @property
     def command(self) -> str:
-        """The shell command that does the work wherever the volume and the project are; some images have no `python`."""
+        """The shell command that does the work, wherever volume and project are; some images have no `python`."""
         program = '"$(command -v python || command -v python3)"'
         return f"exec {program} -m steps.on_head --job {shlex.quote(str(self.job_file))}"
 
