@@ -147,6 +147,7 @@ def build_workflow(
         with DAG(name="on-exit"):
             scripts["cleanup"](name="cleanup", arguments={**given_to(cleanup), "status": "{{workflow.status}}"})
     document: dict[str, Any] = workflow.to_dict()
+    _unwrap_exit_handler(document)
     _name_nodes(document)
     _spare_the_object(document, "build-images")
     return document
@@ -181,9 +182,24 @@ def _description(settings: Settings, profile: str, run_id: str) -> dict[str, str
     }
 
 
+def _unwrap_exit_handler(document: Mapping[str, Any]) -> None:
+    """Make the exit handler the step itself: in a Workflow that is stopped, Argo takes any DAG for failed at once, and
+    would not wait for the step inside. Its inputs then have to have values of their own."""
+    spec = document["spec"]
+    templates = {template["name"]: template for template in spec["templates"]}
+    (task,) = templates[spec["onExit"]]["dag"]["tasks"]
+    given = {one["name"]: one["value"] for one in task["arguments"]["parameters"]}
+    handler = templates[task["template"]]
+    handler["inputs"]["parameters"] = [
+        {"name": one["name"], "value": given[one["name"]]} for one in handler["inputs"]["parameters"]
+    ]
+    spec["templates"].remove(templates[spec["onExit"]])
+    spec["onExit"] = handler["name"]
+
+
 def _name_nodes(document: Mapping[str, Any]) -> None:
     """Names in Argo's UI where its own differ from those of logs and of the local run. Hera has no field for it."""
-    names = {"build-images": "build-images-{{=split(inputs.parameters.shard, '/')[0]}}", "on-exit": "on-exit"}
+    names = {"build-images": "build-images-{{=split(inputs.parameters.shard, '/')[0]}}", "cleanup": "cleanup"}
     for template in document["spec"]["templates"]:
         if template["name"] in names:
             template["annotations"] = {"workflows.argoproj.io/display-name": names[template["name"]]}

@@ -1,13 +1,17 @@
 """The same verbs through Argo's own server and through the Workflow objects: one suite, both ways."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+import os
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import yaml
-from argo_rig import ArgoRig
+from argo_rig import ArgoRig, until
 from stand_in_workflow import plan, stand_in, trace
 
 from agentic.cluster.errors import AlreadyExistsError, NotFoundError
@@ -15,6 +19,7 @@ from agentic.cluster.resources import JsonObject, name_of
 from agentic.cluster.settings import ClusterSettings, KubeClientSettings
 from testbed.access import ClusterAccess
 from testbed.controllers import ARGO_SERVER_PORT
+from testbed.tools import Toolbox
 from workflows.argo.api import GoneError, Workflows
 from workflows.argo.nodes import argo_nodes, phase_of, steps_of
 from workflows.argo.retrying import pod_name
@@ -23,7 +28,31 @@ from workflows.submit import main
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
-SERVER = f"127.0.0.1:{ARGO_SERVER_PORT}"
+PORT = ARGO_SERVER_PORT + 1
+SERVER = f"127.0.0.1:{PORT}"
+
+
+@pytest.fixture(scope="module")
+def server(cluster: ClusterAccess) -> Iterator[str]:
+    """Argo's server with a certificate that it made itself. The cluster's own one speaks plain HTTP, and without a
+    KUBECONFIG in its environment it cannot act for whom a token names."""
+    options = ("--auth-mode=client", "--secure=true", f"--port={PORT}", f"--kubeconfig={cluster.kubeconfig}")
+    command = [str(Toolbox(cluster.layout).path("argo")), "server", "--namespace=argo", *options]
+    environment = os.environ | {"KUBECONFIG": str(cluster.kubeconfig)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: process.poll() is not None or _listens(), 120)
+        assert process.poll() is None, "the server ended at once"
+        yield SERVER
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _listens() -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT), timeout=5):
+        return True
+    return False
 
 
 def token(cluster: ClusterAccess) -> str:
@@ -38,7 +67,7 @@ async def opened(way: str, argo: ArgoRig) -> AsyncIterator[Workflows]:
         async with argo.workflows() as workflows:
             yield workflows
         return
-    environment = {"ARGO_SERVER": SERVER, "ARGO_SECURE": "false", "ARGO_TOKEN": token(argo.cluster)}
+    environment = {"ARGO_SERVER": SERVER, "ARGO_INSECURE_SKIP_VERIFY": "true", "ARGO_TOKEN": token(argo.cluster)}
     address = ServerAddress.find(ClusterSettings(), environment)
     assert address is not None
     transport = address.transport(None, KubeClientSettings(retry_seconds=10))
@@ -54,6 +83,7 @@ async def ended(workflows: Workflows, name: str) -> JsonObject:
     return seen
 
 
+@pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("way", ["objects", "server"])
 async def test_a_workflow_is_made_found_followed_read_retried_and_deleted(
     argo: ArgoRig, tmp_path: Path, way: str
@@ -86,6 +116,7 @@ async def test_a_workflow_is_made_found_followed_read_retried_and_deleted(
             await ended(workflows, name)
 
 
+@pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("way", ["objects", "server"])
 async def test_a_workflow_that_is_deleted_while_it_is_followed_is_gone(argo: ArgoRig, tmp_path: Path, way: str) -> None:
     plan(tmp_path, "report", "wait")
@@ -101,6 +132,7 @@ async def test_a_workflow_that_is_deleted_while_it_is_followed_is_gone(argo: Arg
             await following
 
 
+@pytest.mark.usefixtures("server")
 def test_the_command_line_goes_through_a_server_that_is_set(
     argo: ArgoRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,10 +140,11 @@ def test_the_command_line_goes_through_a_server_that_is_set(
     argo.create(stand_in(tmp_path, argo.namespace, "served", start_from="report"))
     monkeypatch.setenv("KUBECONFIG", "/nonexistent")
     monkeypatch.setenv("ARGO_TOKEN", token(argo.cluster))
-    server = [*argo.settings, f"cluster.argo_server=http://{SERVER}"]
+    monkeypatch.setenv("ARGO_INSECURE_SKIP_VERIFY", "true")
+    server = [*argo.settings, f"cluster.argo_server={SERVER}"]
     assert main(["watch", "served", *server]) == 0
     said = capsys.readouterr().out
-    assert f"http://{SERVER}/workflows/{argo.namespace}/agentic-rl-served" in said
+    assert f"https://{SERVER}/workflows/{argo.namespace}/agentic-rl-served" in said
     assert "cleanup            Succeeded" in said
     assert main(["cleanup", "served", *server]) == 75
     assert capsys.readouterr().err == "cleanup needs kubectl access to the cluster: set KUBECONFIG\n"

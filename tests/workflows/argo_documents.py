@@ -90,8 +90,7 @@ def failed_fan_out(document: dict[str, Any]) -> ArgoWorkflow:
     for name in ("train", "evaluate", "report"):
         last = made.omitted(name, last)
     made.nodes["agentic-rl-first"]["outboundNodes"] = [last]
-    made.add("agentic-rl-first.onExit", "DAG", "Succeeded", template="on-exit")
-    made.name = "agentic-rl-first.onExit"
-    made.step("cleanup", 0, after=("agentic-rl-first.onExit",))
-    made.name = "agentic-rl-first"
+    made.step("onExit", 0)
+    for key in ("agentic-rl-first.onExit", "agentic-rl-first.onExit(0)"):
+        made.nodes[key] |= {"templateName": "cleanup", "boundaryID": ""}
     return made

@@ -42,7 +42,7 @@ def test_what_failed_and_what_followed_it_is_made_anew_and_the_rest_stays(docume
     assert gone == {
         *(f"{name}.build-images(1:1/2)({index})" for index in (0, 1)),
         *(f"{name}.{step}" for step in ("launch-cluster", "train", "evaluate", "report")),
-        *(f"{name}.onExit{rest}" for rest in ("", ".cleanup", ".cleanup(0)")),
+        *(f"{name}.onExit{rest}" for rest in ("", "(0)")),
     }
     running = {key for key, node in left.items() if node["phase"] == "Running"}
     assert running == {name, f"{name}.build-images", f"{name}.build-images(1:1/2)"}
@@ -66,7 +66,7 @@ def test_pods_that_will_be_made_again_have_to_go_first(document: dict[str, Any])
     before = failed_fan_out(document).body
     nodes = before["status"]["nodes"]
     names = [f"agentic-rl-first.build-images(1:1/2)({index})" for index in (0, 1)]
-    expected = {pod_name(before, nodes[name]) for name in [*names, "agentic-rl-first.onExit.cleanup(0)"]}
+    expected = {pod_name(before, nodes[name]) for name in [*names, "agentic-rl-first.onExit(0)"]}
     assert set(restart(before, NOW).pods) == expected
 
 

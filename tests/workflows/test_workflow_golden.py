@@ -140,12 +140,15 @@ def test_every_step_is_a_task_and_the_exit_handler_cleans_up() -> None:
         t["name"]: [task["name"] for task in t["dag"]["tasks"]] for t in document["spec"]["templates"] if "dag" in t
     }
     assert sorted(dags["main"]) == sorted(STEPS)
-    assert dags[document["spec"]["onExit"]] == ["cleanup"]
+    handler = next(one for one in document["spec"]["templates"] if one["name"] == document["spec"]["onExit"])
+    assert handler["name"] == "cleanup"
+    assert all(parameter["value"] for parameter in handler["inputs"]["parameters"])
 
 
 def test_a_policy_made_from_tasks_waits_for_them_and_a_downloaded_one_does_not() -> None:
     def after(profile: str) -> str:
-        tasks = compiled(profile)["spec"]["templates"][-2]["dag"]["tasks"]
+        templates = {template["name"]: template for template in compiled(profile)["spec"]["templates"]}
+        tasks = templates["main"]["dag"]["tasks"]
         return next(str(task["depends"]) for task in tasks if task["name"] == "download-model")
 
     assert after("demo") == "download-data"

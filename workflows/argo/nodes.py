@@ -61,13 +61,14 @@ def nodes_of(workflow: JsonObject) -> list[Node]:
 
 def steps_of(workflow: JsonObject) -> dict[str, ArgoNode]:
     """Argo's node of each step that has begun, by the step's name; attempts are not among them."""
-    prefix = re.compile(re.escape(workflow["metadata"]["name"]) + r"(\.onExit)?\.")
+    prefix = re.compile(re.escape(workflow["metadata"]["name"]) + r"\.")
     steps: dict[str, ArgoNode] = {}
     for node in argo_nodes(workflow).values():
         start = prefix.match(node["name"])
         if start is None or node["type"] == "DAG" or is_attempt(node):
             continue
         name = node["name"][start.end() :]
+        name = str(node.get("templateName", name)) if name == "onExit" else name
         item = _ITEM.fullmatch(name)
         steps[f"{item['task']}-{item['index']}" if item else name] = node
     return steps
@@ -93,11 +94,12 @@ def is_attempt(node: ArgoNode) -> bool:
 
 
 def dags_of(workflow: JsonObject) -> Iterator[list[JsonObject]]:
-    """The tasks of the entrypoint and of the exit handler."""
-    templates = {template["name"]: template for template in workflow["spec"]["templates"]}
-    for name in (workflow["spec"].get("entrypoint"), workflow["spec"].get("onExit")):
-        if name in templates:
-            yield templates[name].get("dag", {}).get("tasks", [])
+    """The tasks of the entrypoint, and the exit handler, which is a step itself."""
+    spec = workflow["spec"]
+    templates = {template["name"]: template for template in spec["templates"]}
+    yield templates[spec["entrypoint"]]["dag"]["tasks"]
+    if spec.get("onExit"):
+        yield [{"name": spec["onExit"], "template": spec["onExit"]}]
 
 
 def _is_item(name: str, task: str) -> bool:

@@ -83,7 +83,7 @@ def _fnv32a(text: str) -> int:
 
 
 def _is_of_exit_handler(node: ArgoNode, workflow: str) -> bool:
-    return re.match(re.escape(workflow) + r"\.onExit(\.|$)", node["name"]) is not None
+    return re.match(re.escape(workflow) + r"\.onExit(\W|$)", node["name"]) is not None
 
 
 def _is_to_be_retried(nodes: Mapping[str, ArgoNode], key: str) -> bool:
