@@ -205,7 +205,9 @@ class _Waiting:
                     head = head_of(ready, pods.objects)
                     if head is not None:
                         return head
-                    await asyncio.sleep(pause / 10)  # the watch of pods is a moment behind
+                    await asyncio.sleep(
+                        pause / 4
+                    )  # one watch is a moment behind the other, or the head has to be replaced
                 cluster = clusters.objects.get(self._name)
                 if cluster is not None and phase_of(cluster) is Phase.QUEUED:
                     deadline = loop.time() + self._patience.start_seconds

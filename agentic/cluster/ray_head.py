@@ -38,10 +38,12 @@ class RayHead:
 
 
 def head_of(cluster: JsonObject, pods: Mapping[str, JsonObject]) -> RayHead | None:
-    """The head that a ready RayCluster names, if its pod is known."""
+    """The head that a ready RayCluster names, if its pod is known and stays: KubeRay tells of a loss a moment late."""
     head = cluster["status"]["head"]
     for name, pod in pods.items():
         is_head = (pod["metadata"].get("labels") or {}).get(NODE_TYPE_LABEL) == "head"
+        if "deletionTimestamp" in pod["metadata"]:
+            continue
         if is_head and (pod.get("status") or {}).get("podIP") == head["podIP"]:
             return RayHead(name_of(cluster), name, uid_of(pod), head["podIP"], _restarts(pod))
     return None

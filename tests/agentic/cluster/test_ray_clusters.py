@@ -20,7 +20,7 @@ from agentic.cluster.credentials import Access, FixedCredentials
 from agentic.cluster.errors import ForeignObjectError, OtherRunError, RayClusterError, RayClusterLostError
 from agentic.cluster.objects.ray_cluster import QUEUE_LABEL, ray_cluster
 from agentic.cluster.ray_clusters import Patience, TroubleClock, ensure, remove
-from agentic.cluster.ray_head import HeadWatch, RayHead, loss_of
+from agentic.cluster.ray_head import HeadWatch, RayHead, head_of, loss_of
 from agentic.cluster.resources import EVENTS, PODS, RAY_CLUSTERS, JsonObject, uid_of
 from agentic.cluster.settings import ClusterSettings, KubeClientSettings
 from agentic.cluster.troubles import Trouble
@@ -266,6 +266,15 @@ def test_a_head_is_lost_with_its_pod_its_container_or_its_place() -> None:
     assert "low on resource" in str(loss_of(head, {**alive, "status": evicted}))
     going = {"name": HEAD, "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}
     assert "being deleted" in str(loss_of(head, {**alive, "metadata": going}))
+
+
+def test_a_head_that_is_on_its_way_out_is_no_head_to_begin_with() -> None:
+    cluster = {"metadata": {"name": NAME}, "status": {"head": {"podIP": "10.0.0.7"}}}
+    labels = {"ray.io/node-type": "head"}
+    pod: JsonObject = {"metadata": {"name": HEAD, "uid": "u", "labels": labels}, "status": {"podIP": "10.0.0.7"}}
+    assert head_of(cluster, {HEAD: pod}) == RayHead(NAME, HEAD, "u", "10.0.0.7", 0)
+    going = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert head_of(cluster, {HEAD: going}) is None
 
 
 def trouble(name: str, *, transient: bool) -> Trouble:
