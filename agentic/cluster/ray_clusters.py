@@ -205,9 +205,7 @@ class _Waiting:
                     head = head_of(ready, pods.objects)
                     if head is not None:
                         return head
-                    await asyncio.sleep(
-                        pause / 4
-                    )  # one watch is a moment behind the other, or the head has to be replaced
+                    await asyncio.sleep(pause / 4)  # one watch is behind the other, or the head is on its way out
                 cluster = clusters.objects.get(self._name)
                 if cluster is not None and phase_of(cluster) is Phase.QUEUED:
                     deadline = loop.time() + self._patience.start_seconds
