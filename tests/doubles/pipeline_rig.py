@@ -29,6 +29,8 @@ REPOSITORY = Path(__file__).parents[2]
 PROFILE = "cluster-demo"
 IMAGE = "agentic-rl/on-node:local"
 RUN_LABEL = "agentic-rl/run"
+WIDEST = 300
+"""Characters of a line of the transcript: Argo prints all parameters of a Workflow that it retries."""
 
 
 class Ended(NamedTuple):
@@ -51,7 +53,8 @@ class Transcript:
     def note(self, text: str) -> None:
         for long, short in self.hidden.items():
             text = text.replace(long, short)
-        self.lines += [f"[{time.monotonic() - self.started:6.1f} s] {line}" for line in text.rstrip().splitlines()]
+        seconds = f"{time.monotonic() - self.started:6.1f} s"
+        self.lines += [f"[{seconds}] {line}"[:WIDEST] for line in text.rstrip().splitlines()]
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -279,7 +282,12 @@ def pipeline_space(cluster: ClusterAccess, folder: Path, transcript: Transcript)
             f"Kubernetes {KUBERNETES}, Argo {ARGO}, one node: {os.cpu_count()} cores, {memory_gib:.0f} GiB. "
             "The settings that name this cluster's namespace, images, registry and storage are left out of commands."
         )
-        transcript.hidden |= {namespace: "NAMESPACE", str(folder): "VOLUMES"}
+        transcript.hidden |= {
+            namespace: "NAMESPACE",
+            str(folder): "VOLUMES",
+            str(REPOSITORY): "CHECKOUT",
+            sys.base_prefix: "PYTHON",
+        }
         yield Pipeline(cluster, namespace, volumes, settings, transcript)
     finally:
         cluster.kubectl("delete", "namespace", namespace, "--wait=false")
