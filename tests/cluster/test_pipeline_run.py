@@ -22,7 +22,7 @@ from testbed.access import ClusterAccess
 TRANSCRIPT = "CLUSTER_RUN_TRANSCRIPT"
 """Environment variable: the file that the notes go to."""
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 
 @pytest.fixture(scope="module")
