@@ -90,4 +90,4 @@ def cause(attempt: Attempt) -> str:
 def _timings(attempt: Attempt) -> dict[str, float]:
     seconds = asdict(attempt.trial.seconds) if attempt.trial else {}
     seconds["engine"] = attempt.engine_seconds
-    return {f"{phase}_seconds": round(value, 3) for phase, value in seconds.items()}
+    return {f"{phase}_seconds": round(value, 6) for phase, value in seconds.items()}

@@ -52,7 +52,7 @@ def test_a_reply_that_repairs_the_code_solves_the_task_and_leaves_the_whole_fold
     assert "Sorted first." in (folder / "transcript.md").read_text()
     assert json.loads((folder / "trajectory.json").read_text())["schema_version"].startswith("ATIF-v1")
     timings = json.loads((folder / "timings.json").read_text())
-    assert min(timings["agent_seconds"], timings["engine_seconds"], report["engine_seconds"] + 0.01) > 0
+    assert min(timings["agent_seconds"], timings["engine_seconds"]) > 0
     assert "+++ b/" in (folder / "verifier" / "diff.patch").read_text()
     assert (folder / "verifier" / "test-stdout.txt").read_text()
 
