@@ -27,8 +27,8 @@ LOOK_AT_ALL_SECONDS = 600.0
 """How often all that was set aside is looked at."""
 
 LOOK_AT_ALL_BYTES = 256 << 20
-"""By how much the process may at least grow, and by how much it holds otherwise, before all is looked at sooner: no more
-can lie in cycles."""
+"""How much the process may grow at least before all is looked at sooner; when it holds more, by as much as it holds. No
+more can lie in cycles."""
 
 MEMORY_FILE = Path("/proc/self/statm")
 """Where Linux says how much memory the process holds; elsewhere only time counts."""

@@ -54,14 +54,14 @@ def test_every_input_of_a_step_is_explained(module: Any) -> None:
 
 def chain() -> list[tuple[Any, dict[str, Any]]]:
     """The steps that need no Ray, in order, each with small real inputs."""
-    shard = {"data_dir": "datasets/repair", "shard": "0/1", "images": {}, "sandbox": SANDBOX}
+    shard = {"data_dir": "datasets/repair", "shard": "0/1", "images": {}, "sandbox": SANDBOX, "cluster": {}}
     return [
         (preflight, preflight_inputs(sandbox=SANDBOX)),
         (download_data, {"run_id": "r", "data": DATA}),
         (download_model, {"run_id": "r", "model": MODEL, "data_dir": "datasets/repair"}),
         (build_images, {"run_id": "r", **shard}),
         (report, {"run_id": "r"}),
-        (cleanup, {"run_id": "r", "sandbox": SANDBOX, "status": "Failed"}),
+        (cleanup, {"run_id": "r", "sandbox": SANDBOX, "cluster": {}, "status": "Failed"}),
     ]
 
 
@@ -172,17 +172,15 @@ def preflight_inputs(**changes: Any) -> dict[str, Any]:
     return {"run_id": "r", "profile": "demo", **sections, **changes}
 
 
-def check(runner: Any, environment: Mapping[str, str] | None = None, **changes: Any) -> Any:
+def check(runner: Any, **changes: Any) -> Any:
     command = runner.by_hand("steps.preflight", preflight_inputs(**changes))
-    done = subprocess.run(
-        command, env=runner.environment() | (environment or {}), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=runner.environment(), capture_output=True, text=True, check=False)
     assert done.stderr.count("preflight: ") <= 1, done.stderr
     return done
 
 
 def test_preflight_writes_the_settings_of_the_run(runner: Any, tmp_path: Path) -> None:
-    assert check(runner, {"AGENTIC_TARGET": "argo"}).returncode == 0
+    assert check(runner, sandbox={"provider": "unsafe-process"}).returncode == 0
     written = json.loads((tmp_path / "runs/r/settings.json").read_text())
     assert written["profile"] == "demo"
     assert set(written) == {"profile", *SECTIONS}
@@ -199,7 +197,7 @@ def test_too_little_memory_and_disk_are_both_said_and_may_pass(runner: Any, tmp_
 def test_a_taken_port_may_pass(runner: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = check(runner, {"AGENTIC_TARGET": "argo"}, rollout={"proxy": {"port": port}})
+        done = check(runner, sandbox={"provider": "unsafe-process"}, rollout={"proxy": {"port": port}})
     assert done.returncode == 75
     assert f"port {port} on 127.0.0.1 is taken: end what listens there, or set rollout.proxy.port=0" in done.stderr
 
@@ -221,7 +219,14 @@ def test_another_python_is_permanent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_step_without_what_an_earlier_one_makes_says_so(runner: Any) -> None:
-    missing = {"run_id": "r", "data_dir": "datasets/repair", "shard": "0/1", "images": {}, "sandbox": SANDBOX}
+    missing = {
+        "run_id": "r",
+        "data_dir": "datasets/repair",
+        "shard": "0/1",
+        "images": {},
+        "sandbox": SANDBOX,
+        "cluster": {},
+    }
     ended = runner.run(runner.by_hera("steps.build_images", missing))
     assert ended.code == 78
     assert ended.err.count("\n") == 1
