@@ -100,7 +100,7 @@ class ProcessEnvironment(BaseEnvironment):
             raise SandboxGone(f"lost at {command!r}")
         for folder in ("/logs", "/tests", "/testbed"):
             command = command.replace(folder, f"{self._root}{folder}")
-        process = await asyncio.create_subprocess_exec(
+        process = await _started(
             *("timeout", "--foreground", str(timeout_sec or 60), "sh", "-c", command),
             cwd=self._root / "testbed",
             env={**os.environ, "ROOT": str(self._root)},
@@ -127,12 +127,13 @@ class ProcessEnvironment(BaseEnvironment):
         words = [re.sub("/(?=logs|tests)", f"{self._root}/", word) for word in command]
         if self._lose_at_command is not None and self._lose_at_command in words[2] and self._is_to_be_lost():
             raise SandboxGone(f"lost at {words[2]!r}")
-        process = await asyncio.create_subprocess_exec(
+        process = await _started(
             *words,
             cwd=self._root / "testbed",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
         stdout, stderr = await process.communicate(stdin)
         return SandboxResult(process.returncode or 0, stdout, stderr)
@@ -160,6 +161,18 @@ class ProcessEnvironment(BaseEnvironment):
         left = file.read_bytes()
         file.write_bytes(left[1:])
         return bool(left)
+
+
+async def _started(*words: str, **options: Any) -> asyncio.subprocess.Process:
+    """A process with a session of its own. asyncio leaves its pipes open when it is cancelled while it starts one."""
+    starting = asyncio.create_task(asyncio.create_subprocess_exec(*words, **options))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        process = await starting
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.communicate()
+        raise
 
 
 async def a_sandbox_lives() -> None:
