@@ -66,8 +66,8 @@ KINDS = (
     Kind(
         "out-of-memory",
         "a container used more memory than it may, or its node ran out",
-        "raise the share of what it names: cluster.light.memory or cluster.heavy.memory of a step's pod; of the trainer "
-        "cluster.head.memory (55 Gi at least for 7B with offload), or lower train.rollouts_per_prompt or "
+        "raise the share of what it names: cluster.light.memory or cluster.heavy.memory of a step's pod, of the "
+        "trainer cluster.head.memory (55 Gi at least for 7B with offload), or lower train.rollouts_per_prompt or "
         "rollout.concurrency",
         (
             sign(ENDING, r"^OOMKilled\b", "containerd, task exit by the kernel's OOM killer"),
