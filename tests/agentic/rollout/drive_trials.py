@@ -6,6 +6,7 @@ run's trial runner for one trial each, and writes what they got. Each says its p
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -73,4 +74,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "head":
         head(where)
     else:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Tests that a shell runs behind itself inherit none.
         train(where, RolloutJob.model_validate_json(sys.argv[3]), TrialRequest.model_validate_json(sys.argv[4]))
