@@ -132,11 +132,11 @@ class Pipeline:
         return str(self.workflow(name).get("status", {}).get("phase", ""))
 
     def nodes(self, name: str) -> list[Node]:
-        """In the order of their start."""
+        """In the order of their start. Argo calls the exit handler by the Workflow; here it has its step's name."""
         found = self.workflow(name).get("status", {}).get("nodes", {}).values()
         return [
             Node(
-                str(node["displayName"]),
+                str(node["displayName"]).replace(f"{name}.onExit", str(node.get("templateName"))),
                 str(node["type"]),
                 str(node["phase"]),
                 str(node.get("message", "")),
