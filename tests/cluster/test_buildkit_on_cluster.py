@@ -22,6 +22,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 PATIENCE_SECONDS = 150.0
 """For what the cluster does beside other work."""
 
+BUILDCTL = ("buildctl", "--wait", "--timeout=20")
+"""As builds call it: a network policy opens the way to a new pod a moment after it runs."""
+
 
 @pytest.fixture(scope="module")
 def image(cluster: ClusterAccess, tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -50,7 +53,7 @@ class Site:
         """Whether a pod with these labels is answered, by the name that builds use."""
         self._callers += 1
         name = f"caller-{self._callers}"
-        body = self.job(settings, name, ["buildctl", f"--addr={address(settings)}", *options, "debug", "workers"])
+        body = self.job(settings, name, [*BUILDCTL, f"--addr={address(settings)}", *options, "debug", "workers"])
         body["spec"]["template"]["metadata"]["labels"] = labels
         return self.runs(body)
 
@@ -127,7 +130,7 @@ def test_a_builder_with_certificates_answers_who_shows_one_whatever_his_labels_a
     shows = ["--tlscacert=/agentic/tls/ca.pem", "--tlscert=/agentic/tls/cert.pem", "--tlskey=/agentic/tls/key.pem"]
     assert site.asks(settings, {"app": "stranger"}, *shows)
     assert not site.asks(settings, BUILDS)
-    other = site.job(settings, "other", ["buildctl", f"--addr={address(settings)}", *shows, "debug", "workers"])
+    other = site.job(settings, "other", [*BUILDCTL, f"--addr={address(settings)}", *shows, "debug", "workers"])
     (certs,) = (one for one in other["spec"]["template"]["spec"]["volumes"] if one["name"] == "tls")
     certs["secret"]["secretName"] = "other"
     assert not site.runs(other)
