@@ -222,7 +222,7 @@ class ClusterSettings(Settings):
     """Resources of download-model and of build-images."""
 
     head: HeadSettings = HeadSettings()
-    """The RayCluster's head; `train` and `evaluate` get the same share."""
+    """The RayCluster's head, in which training and evaluation run."""
 
     workers: WorkerSettings = WorkerSettings()
     """The RayCluster's further nodes."""

@@ -11,12 +11,11 @@ from agentic.cluster.doctor.examining import if_allowed
 from agentic.cluster.doctor.facts import Facts
 from agentic.cluster.objects.claims import claims_of
 from agentic.cluster.quantities import as_gib, quantity
-from agentic.cluster.resources import CLAIMS, EVENTS, NODES, STORAGE_CLASSES, JsonObject, Resource, name_of
+from agentic.cluster.resources import CLAIMS, EVENTS, NODES, STORAGE_CLASSES, VOLUMES, JsonObject, name_of
 from agentic.cluster.settings import ClusterSettings
 from agentic.cluster.storage import StorageFacts, storage_problems
 from agentic.cluster.troubles import Evidence, Trouble, find_troubles, make_trouble
 
-VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", is_namespaced=False)
 NAMES = (
     ("disk-category", re.compile(r"NotSupportDiskCategory")),
     ("zone-conflict", re.compile(r"ResourcesNotInSameZone|in any zone of the cluster")),
