@@ -157,8 +157,9 @@ class PodRuntime:
         for uid, starting in list(self._starting.items()):
             self.running.setdefault(uid, starting.result())
         self.kill_all()
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        while ending := list(self._tasks):
+            await asyncio.gather(*ending, return_exceptions=True)
+            self._tasks.difference_update(ending)  # Gathering what has ended already never lets the loop discard it.
 
     async def exec(self, request: web.Request, body: Object) -> web.StreamResponse:
         if body.get("status", {}).get("phase") != "Running":
