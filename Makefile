@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: exec-server images help setup demo test test-full test-speed test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster cluster-run bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
+.PHONY: tutorials exec-server images help setup demo test test-full test-speed test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster cluster-run bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ test-agents: setup ## Run the real agents by their names, in trials in real sand
 
 test-cheats: setup ## Try to earn rewards without solving tasks, 75 ways, with a control for each (10 minutes)
 	@$(PYTHON) -m pytest -m '' tests/cheats $(ARGS)
+
+tutorials: setup ## Run each tutorial, shortened, and hold what it shows against what happens (ARGS="-k tools" picks some)
+	@$(PYTHON) -m pytest -m '' tests/tutorials $(ARGS)
 
 check: setup ## Check format, lint, types, import rules and length bounds
 	@$(PYTHON) -m ruff format --check .
