@@ -62,7 +62,8 @@ class Benchmark:
     async def durability(self) -> None:
         """Ours with every call on disk before it is answered; the other rows have it handed to the kernel."""
         async with self._engine(2.0) as url:
-            await self._ours(url, Shape(SHORT_TOKENS, REPLY_TOKENS), FULL_LOAD, processes=1, fsync=True)
+            for prompt_tokens in (SHORT_TOKENS, LONG_TOKENS):
+                await self._ours(url, Shape(prompt_tokens, REPLY_TOKENS), FULL_LOAD, processes=1, fsync=True)
 
     async def saturation(self) -> None:
         """As many calls as each can answer."""

@@ -1,13 +1,16 @@
 """Measure rollouts and write the table.
 
-    python -m benchmarks.rollout [--quick] [--side-by-side] [--output docs/results/rollout.json]
+    python -m benchmarks.rollout [--quick | --side-by-side | --whole-steps WORKSPACE]
+                                 [--output docs/results/rollout.json]
 
 1. 1,000 and 3,000 trials at once, in one process and in two, with sandboxes and a model that only wait: trials a
    second, the event loop's lag, memory and processor time of a trial. The least lag of three rounds counts.
 2. Bare Harbor trials of the same task in the same run, and the ratio of processor time.
 3. The same with infrastructure failures of eight kinds, each in one rollout of ten.
-`--side-by-side` instead samples a few steps with verl's own `ToolAgentLoop` and with ours. Figures for the table come
-from the full form on a quiet machine; `--quick` takes less than a minute. The exit code is 1 when a goal is missed.
+`--side-by-side` instead samples a few steps with verl's own `ToolAgentLoop` and with ours; `--whole-steps WORKSPACE`
+trains whole ones on the policy and data of a demo run. Both are added to the others' results. Figures for the table
+come from the full form on a quiet machine; `--quick` takes less than a minute. The exit code is 1 when a goal is
+missed.
 """
 
 import argparse
@@ -92,17 +95,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.rollout", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="less than a minute; not for the table")
-    parser.add_argument("--side-by-side", action="store_true", help="a step's sampling beside verl's ToolAgentLoop")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--quick", action="store_true", help="less than a minute; not for the table")
+    form.add_argument("--side-by-side", action="store_true", help="a step's sampling beside verl's ToolAgentLoop")
+    form.add_argument(
+        "--whole-steps",
+        type=Path,
+        metavar="WORKSPACE",
+        help="whole training steps beside verl's, after a demo run there",
+    )
+    parser.add_argument("--steps", type=int, default=6, help="of each loop, for --whole-steps")
     parser.add_argument("--output", type=Path, help="where the JSON goes; table and picture land beside it")
     options = parser.parse_args()
     known = json.loads(options.output.read_text()) if options.output and options.output.is_file() else {}
-    if options.side_by_side:
-        from .side_by_side import compare
-
-        result = known | {"side_by_side": asyncio.run(compare())}
-    else:
-        result = {key: value for key, value in known.items() if key == "side_by_side"} | asyncio.run(run(options.quick))
+    result = known | asyncio.run(measure(options))
     text = json.dumps(result, indent=1) + "\n"
     if options.output is None:
         sys.stdout.write(text)
@@ -113,9 +119,23 @@ def main() -> int:
     return int(not is_met(result))
 
 
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """What the chosen form adds to the results."""
+    if options.side_by_side:
+        from .side_by_side import compare
+
+        return {"side_by_side": await compare()}
+    if options.whole_steps:
+        from .whole_steps import compare as compare_steps
+
+        return {"whole_steps": await compare_steps(options.whole_steps.resolve(), options.steps)}
+    return await run(options.quick)
+
+
 def is_met(result: dict[str, Any]) -> bool:
     """Every goal that was measured."""
-    return all(result.get("goals", {}).values()) and all(result.get("side_by_side", {}).get("goals", {}).values())
+    parts = (result, *(result.get(part, {}) for part in ("side_by_side", "whole_steps")))
+    return all(met for part in parts for met in part.get("goals", {}).values())
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ def page(result: dict[str, Any]) -> str:
         parts += [_head(result), _loads(result), _bare(result), _faults(result), _goals(result)]
     if "side_by_side" in result:
         parts.append(_side_by_side(result["side_by_side"]))
+    if "whole_steps" in result:
+        parts.append(_whole_steps(result["whole_steps"]))
     return "\n".join(parts)
 
 
@@ -67,6 +69,16 @@ def _side_by_side(found: dict[str, Any]) -> str:
         f"replies, turns, model time and tool time, {found['samples']} samples at once; starting "
         "sandboxes and grading wait for nothing. The goal of 1.05 is for a whole step, of which the rest is "
         f"the same code. Sampling time ratio {found['step_ratio']}.\n\n{_table(names, found['rows'])}"
+    )
+
+
+def _whole_steps(found: dict[str, Any]) -> str:
+    names = ("loop", "steps", "step_seconds", "gen_seconds", "old_log_prob_seconds", "update_actor_seconds")
+    names += ("update_weights_seconds", "rollouts", "sampled_tokens", "trained_tokens", "trained_per_sampled")
+    return (
+        "## Whole training steps beside verl's ToolAgentLoop\n\nStock verl, vLLM on CPU and the demo's policy, "
+        f"{found['rollouts_per_step']} rollouts a step, {found['tool_seconds']:g} s of tool time a turn; verl's own "
+        f"timings, median. Step time ratio {found['step_ratio']}.\n\n{_table(names, found['rows'])}"
     )
 
 

@@ -1,13 +1,10 @@
 """Whole training steps with our agent loop and with verl's own: stock verl, vLLM, Ray, the same policy and tasks.
 
-    python -m benchmarks.rollout.whole_steps WORKSPACE [--steps 6] [--tool-seconds 1.0] [--output FILE]
-
-WORKSPACE is that of a demo run, whose policy, data and settings are used and left alone. Each loop trains so many steps
-in a run of its own, one after the other; the time of a step is verl's `timing_s/step`, and the first one, which warms
-up, is left out. The last table of the result belongs to `docs/results/rollout.json` as `whole_steps`.
+The policy, data and settings of a demo run's workspace are used and left alone. Each loop trains so many steps in a run
+of its own, one after the other; the time of a step is verl's `timing_s/step`, and the first one, which warms up, is
+left out.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -86,7 +83,7 @@ async def _run(job: TrainJob, launch: Launch, variables: dict[str, str]) -> None
         raise SystemExit(f"verl ended with {process.returncode}")
 
 
-async def compare(workspace: Path, steps: int, tool_seconds: float) -> dict[str, Any]:
+async def compare(workspace: Path, steps: int, tool_seconds: float = 1.0) -> dict[str, Any]:
     """Both loops, and the ratio of their steps."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="whole-steps-") as name:
@@ -120,28 +117,3 @@ def _row(loop: str, timings: list[dict[str, float]], folder: Path) -> dict[str, 
         "trained_tokens": trained,
         "trained_per_sampled": round(trained / sampled, 4),
     }
-
-
-def main() -> int:
-    """Run and write."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.rollout.whole_steps",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("workspace", type=Path, help="the workspace of a demo run")
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--tool-seconds", type=float, default=1.0)
-    parser.add_argument("--output", type=Path, help="put the figures into this file, as `whole_steps`")
-    options = parser.parse_args()
-    found = asyncio.run(compare(options.workspace.resolve(), options.steps, options.tool_seconds))
-    if options.output is None:
-        sys.stdout.write(json.dumps(found, indent=1) + "\n")
-    else:
-        known = json.loads(options.output.read_text()) if options.output.is_file() else {}
-        options.output.write_text(json.dumps({**known, "whole_steps": found}, indent=1) + "\n")
-    return int(not all(found["goals"].values()))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
