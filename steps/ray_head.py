@@ -95,7 +95,8 @@ async def _close_in(api: "KubeApi", cluster: ClusterSettings, job: "HeadJob", st
 
 
 async def _ensure(api: "KubeApi", cluster: ClusterSettings, manifest: "JsonObject", step: Step) -> "RayHead":
-    from agentic.cluster.ray_clusters import Patience, ensure
+    from agentic.cluster.patience import Patience
+    from agentic.cluster.ray_clusters import ensure
 
     ensure_token(_token_file(step.workspace.run_dir))
     patience = Patience(passing_seconds=cluster.ray_patience_seconds, start_seconds=cluster.ray_start_seconds)

@@ -1,1 +1,1 @@
-"""Kubernetes: settings, and later the objects that a run needs in a cluster."""
+"""Kubernetes: the way to an API server, the objects that a run needs there, and what can go wrong with them."""

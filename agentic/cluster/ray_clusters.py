@@ -14,41 +14,35 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.apply import apply, find
-from agentic.cluster.errors import RayClusterError, RayClusterLostError, WaitTimeoutError
+from agentic.cluster.errors import (
+    AdmissionRefusedError,
+    ApiUnavailableError,
+    ForbiddenError,
+    InvalidObjectError,
+    NotFoundError,
+    RayClusterError,
+    RayClusterLostError,
+    WaitTimeoutError,
+)
 from agentic.cluster.labels import RUN_LABEL
 from agentic.cluster.objects.ray_cluster import QUEUE_LABEL
-from agentic.cluster.ray_head import CLUSTER_LABEL, RayHead, head_of
+from agentic.cluster.patience import Patience, TroubleClock
+from agentic.cluster.ray_head import CLUSTER_LABEL, RayHead, head_of, is_owned_by
 from agentic.cluster.resources import EVENTS, PODS, RAY_CLUSTERS, JsonObject, name_of, uid_of
-from agentic.cluster.troubles import Evidence, Trouble, find_troubles
+from agentic.cluster.troubles import Evidence, Trouble, find_troubles, name_refusal
 from agentic.cluster.watching import Watcher
 
 MANIFEST_ANNOTATION = "agentic-rl/manifest"
 """Digest of what a RayCluster was made from: KubeRay changes no pod that is there, so a change replaces it."""
 OWN_STATE = "ray-cluster-failed"
 """Trouble that repeats what the object's state says; any other says why."""
-GONE_SECONDS = 300.0
-"""How long a deleted RayCluster may take to go, its pods' grace included."""
+ORDINARY = Patience()
 
 type Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long what is in the way may stay there."""
-
-    lasting_seconds: float = 60.0
-    """What does not pass without a change: long enough for a pull, or a scheduler, to be wrong once."""
-    passing_seconds: float = 900.0
-    """What may pass by itself, such as room that others hold; in a queue it does not count."""
-    start_seconds: float = 3600.0
-    """The whole start, pulls of large images included."""
-    look_seconds: float = 2.0
-    """Between two looks for troubles while nothing changes."""
 
 
 class Phase(Enum):
@@ -71,7 +65,9 @@ def phase_of(cluster: JsonObject) -> Phase:
     if status.get("state") == "failed":
         return Phase.FAILED
     is_current = int(status.get("observedGeneration") or 0) >= int(cluster["metadata"].get("generation") or 0)
-    has_workers = int(status.get("readyWorkerReplicas") or 0) >= int(status.get("desiredWorkerReplicas") or 0)
+    groups = spec.get("workerGroupSpecs") or ()
+    wanted = max(int(status.get("desiredWorkerReplicas") or 0), sum(int(one.get("replicas") or 0) for one in groups))
+    has_workers = int(status.get("readyWorkerReplicas") or 0) >= wanted
     is_ready = is_current and has_workers and status.get("state") == "ready" and "HeadPodReady" in true
     return Phase.READY if is_ready and (status.get("head") or {}).get("podIP") else Phase.STARTING
 
@@ -90,7 +86,7 @@ async def ensure(
     say: Say,
     *,
     owner: JsonObject | None = None,
-    patience: Patience | None = None,
+    patience: Patience = ORDINARY,
 ) -> RayHead:
     """The head of the run's RayCluster once all its pods are ready; made if it is not there.
 
@@ -103,18 +99,29 @@ async def ensure(
     found = await find(api, RAY_CLUSTERS, name)
     if found is not None and _is_outdated(found, wanted):
         say(f"RayCluster {name} of this run is {_why_outdated(found)}: replacing it")
-        await _delete(api, name, uid_of(found))
-    await apply(api, wanted, owner=owner)
-    waiting = _Waiting(api, name, say, patience or Patience())
-    return await waiting.until_ready()
+        await _delete(api, name, uid_of(found), patience)
+        found = None
+    await _until_old_pods_are_gone(api, name, "" if found is None else uid_of(found), say, patience)
+    try:
+        await apply(api, wanted, owner=owner)
+    except (NotFoundError, ForbiddenError, AdmissionRefusedError, InvalidObjectError) as error:
+        trouble = name_refusal(f"RayCluster {name}", str(error))
+        if trouble is None:
+            raise
+        raise RayClusterError(trouble.line) from error
+    return await _Waiting(api, name, say, patience).until_ready()
 
 
-async def remove(api: KubeApi, name: str, run_id: str) -> bool:
-    """Delete the run's RayCluster and wait until its pods are gone; whether there was one. Others' are left alone."""
+async def remove(api: KubeApi, name: str, run_id: str, *, patience: Patience = ORDINARY) -> bool:
+    """Delete the run's RayCluster and wait until its pods are gone; whether there was one. Others' are left alone.
+
+    Raises:
+        RayClusterLostError: it is deleted, but its pods do not go.
+    """
     found = await find(api, RAY_CLUSTERS, name)
     if found is None or (found["metadata"].get("labels") or {}).get(RUN_LABEL) != run_id:
         return False
-    await _delete(api, name, uid_of(found))
+    await _delete(api, name, uid_of(found), patience)
     return True
 
 
@@ -134,7 +141,7 @@ def _why_outdated(found: JsonObject) -> str:
     return "failed" if phase_of(found) is Phase.FAILED else "made from other settings"
 
 
-async def _delete(api: KubeApi, name: str, uid: str) -> None:
+async def _delete(api: KubeApi, name: str, uid: str, patience: Patience) -> None:
     """Returns when its pods are gone too: two heads of one run would work on the same folder."""
     async with (
         Watcher(api, RAY_CLUSTERS, fields=f"metadata.name={name}") as clusters,
@@ -142,40 +149,39 @@ async def _delete(api: KubeApi, name: str, uid: str) -> None:
     ):
         await api.delete(RAY_CLUSTERS, name, uid=uid)
         await clusters.wait_for(
-            name, lambda body: True if body is None or uid_of(body) != uid else None, timeout_seconds=GONE_SECONDS
+            name,
+            lambda body: True if body is None or uid_of(body) != uid else None,
+            timeout_seconds=patience.gone_seconds,
         )
-        await pods.wait_until(lambda found: None if _of_owner(found, uid) else True, timeout_seconds=GONE_SECONDS)
+        await _until_gone(pods, name, lambda pod: is_owned_by(pod, uid), patience)
 
 
-def _of_owner(pods: Mapping[str, JsonObject], uid: str) -> list[JsonObject]:
-    return [pod for pod in pods.values() if uid in map(uid_of_owner, pod["metadata"].get("ownerReferences") or ())]
+async def _until_old_pods_are_gone(api: KubeApi, name: str, uid: str, say: Say, patience: Patience) -> None:
+    """Those of an earlier RayCluster of the name, which somebody else deleted: KubeRay tells pods by their labels, so
+    that a head on its way out would be taken for the new one's; and it works on until it ends."""
+
+    def is_old(pod: JsonObject) -> bool:
+        return not is_owned_by(pod, uid) and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+
+    async with Watcher(api, PODS, labels=f"{CLUSTER_LABEL}={name}") as pods:
+        old = sorted(name_of(pod) for pod in pods.objects.values() if is_old(pod))
+        if old:
+            say(f"waiting for the end of what an earlier RayCluster {name} left: {', '.join(old)}")
+            await _until_gone(pods, name, is_old, patience)
 
 
-def uid_of_owner(reference: JsonObject) -> str:
-    return str(reference.get("uid", ""))
+async def _until_gone(pods: Watcher, name: str, is_awaited: Callable[[JsonObject], bool], patience: Patience) -> None:
+    def awaited(found: Mapping[str, JsonObject]) -> list[str]:
+        return sorted(name for name, pod in found.items() if is_awaited(pod))
 
-
-class TroubleClock:
-    """Since when each trouble has been there. Pure."""
-
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
-        self._since: dict[tuple[str, str], float] = {}
-
-    def fresh(self, troubles: Sequence[Trouble], now: float) -> list[Trouble]:
-        """Those that were not there at the last look; what has gone is forgotten."""
-        found = {(one.name, one.where): one for one in troubles}
-        new = [one for key, one in found.items() if key not in self._since]
-        self._since = {key: self._since.get(key, now) for key in found}
-        return new
-
-    def overdue(self, troubles: Sequence[Trouble], now: float) -> Trouble | None:
-        """One that has lasted too long; what stays without a change goes first."""
-        for one in sorted(troubles, key=lambda trouble: trouble.transient):
-            allowed = self._patience.passing_seconds if one.transient else self._patience.lasting_seconds
-            if now - self._since[one.name, one.where] >= allowed:
-                return one
-        return None
+    try:
+        await pods.wait_until(lambda found: None if awaited(found) else True, timeout_seconds=patience.gone_seconds)
+    except WaitTimeoutError as error:
+        left = " ".join(awaited(pods.objects))
+        raise RayClusterLostError(
+            f"RayCluster {name} is deleted but its pods do not go: {left}: if their node is lost for good, "
+            f"kubectl delete pod --force {left}; two heads must not work on one run"
+        ) from error
 
 
 class _Waiting:
@@ -199,9 +205,7 @@ class _Waiting:
         ):
             while True:
                 with contextlib.suppress(WaitTimeoutError):
-                    ready = await clusters.wait_for(
-                        self._name, self._ready, timeout_seconds=self._patience.look_seconds
-                    )
+                    ready = await clusters.wait_for(self._name, self._ready, timeout_seconds=pause)
                     head = head_of(ready, pods.objects)
                     if head is not None:
                         return head
@@ -239,18 +243,27 @@ class _Waiting:
             raise _error_of(overdue)(overdue.line)
         self._tell(describe(cluster, pods))
         if now >= deadline:
+            why = "; ".join(one.line for one in troubles) or "no trouble has a name"
             raise RayClusterLostError(
-                f"RayCluster {self._name} is not ready after {self._patience.start_seconds:.0f} s and no trouble has a "
-                f"name: {describe(cluster, pods)}"
+                f"RayCluster {self._name} is not ready after {self._patience.start_seconds:.0f} s and {why}: "
+                f"{describe(cluster, pods)}"
             )
 
     async def _evidence(self, cluster: JsonObject, pods: Sequence[JsonObject]) -> Evidence:
         """Events of these very objects: those of an earlier RayCluster of the name are still there for an hour."""
         names = [self._name, *(name_of(pod) for pod in pods)]
         uids = {uid_of(cluster), *(uid_of(pod) for pod in pods)}
-        lists = await asyncio.gather(*(self._api.list(EVENTS, fields=f"involvedObject.name={name}") for name in names))
-        events = [one for found in lists for one in found.items if one.get("involvedObject", {}).get("uid") in uids]
+        lists = await asyncio.gather(*map(self._events_of, names))
+        events = [one for found in lists for one in found if one.get("involvedObject", {}).get("uid") in uids]
         return Evidence(pods=pods, events=events, objects=[{**cluster, "kind": RAY_CLUSTERS.kind}])
+
+    async def _events_of(self, name: str) -> Sequence[JsonObject]:
+        """None where they cannot be read: states say most, and the watches go on by themselves."""
+        try:
+            return (await self._api.list(EVENTS, fields=f"involvedObject.name={name}")).items
+        except (ApiUnavailableError, ForbiddenError) as error:
+            self._tell(f"events cannot be read for the moment: {error}")
+            return ()
 
     def _tell(self, line: str) -> None:
         if line != self._told:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agentic.cluster.api import KubeApi
+from agentic.cluster.objects.ray_cluster import HEAD_CONTAINER
 from agentic.cluster.resources import PODS, JsonObject, name_of, uid_of
 from agentic.cluster.troubles import Evidence, find_troubles
 from agentic.cluster.watching import Watcher
@@ -38,19 +39,27 @@ class RayHead:
 
 
 def head_of(cluster: JsonObject, pods: Mapping[str, JsonObject]) -> RayHead | None:
-    """The head that a ready RayCluster names, if its pod is known and stays: KubeRay tells of a loss a moment late."""
+    """The head that a ready RayCluster names, if its pod is known, its own and stays: KubeRay tells of a loss a moment
+    late, and knows pods by their labels, so that it may name what an earlier RayCluster of the name has left."""
     head = cluster["status"]["head"]
     for name, pod in pods.items():
         is_head = (pod["metadata"].get("labels") or {}).get(NODE_TYPE_LABEL) == "head"
-        if "deletionTimestamp" in pod["metadata"]:
+        if "deletionTimestamp" in pod["metadata"] or not is_owned_by(pod, uid_of(cluster)):
             continue
         if is_head and (pod.get("status") or {}).get("podIP") == head["podIP"]:
             return RayHead(name_of(cluster), name, uid_of(pod), head["podIP"], _restarts(pod))
     return None
 
 
+def is_owned_by(pod: JsonObject, uid: str) -> bool:
+    """Whether the pod belongs to the object of that uid."""
+    return any(one.get("uid") == uid for one in pod["metadata"].get("ownerReferences") or ())
+
+
 def _restarts(pod: JsonObject) -> int:
-    return sum(int(one.get("restartCount") or 0) for one in (pod.get("status") or {}).get("containerStatuses") or ())
+    """Of Ray's own container: what a mesh puts beside it may restart as it likes."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return sum(int(one.get("restartCount") or 0) for one in statuses if one.get("name") == HEAD_CONTAINER)
 
 
 class HeadWatch:

@@ -23,7 +23,8 @@ from ray_space import Space, ray_space, wait
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import LoadedCredentials
 from agentic.cluster.errors import OtherRunError, RayClusterError
-from agentic.cluster.ray_clusters import Patience, ensure, remove
+from agentic.cluster.patience import Patience
+from agentic.cluster.ray_clusters import ensure, remove
 from agentic.cluster.ray_head import RayHead
 from agentic.cluster.resources import RAY_CLUSTERS
 from agentic.cluster.settings import ClusterSettings

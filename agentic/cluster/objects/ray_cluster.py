@@ -22,6 +22,7 @@ DASHBOARD_HEALTH, AGENT_HEALTH = (8265, "/api/gcs_healthz"), (52365, "/api/local
 """Port and path of what Ray says about itself without asking for a token."""
 
 WORKER_GROUP = "workers"
+HEAD_CONTAINER, WORKER_CONTAINER = "ray-head", "ray-worker"
 
 GRACE_SECONDS = 120
 """What a pod gets to end in good order: Ray and vLLM stop their own children within it."""
@@ -106,7 +107,7 @@ def _container(
     is_head = isinstance(size, HeadSettings)
     ports = [{"name": name, "containerPort": port} for name, port in HEAD_PORTS.items()]
     return {
-        "name": "ray-head" if is_head else "ray-worker",
+        "name": HEAD_CONTAINER if is_head else WORKER_CONTAINER,
         "image": settings.trainer_image,
         "imagePullPolicy": "IfNotPresent",
         "env": variables,

@@ -10,20 +10,18 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from hypothesis import given
-from hypothesis import strategies as st
-from kube_api import KubeApiServer
+from kube_api import Fault, KubeApiServer
 from kube_pods import PodRuntime
 
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, FixedCredentials
 from agentic.cluster.errors import ForeignObjectError, OtherRunError, RayClusterError, RayClusterLostError
 from agentic.cluster.objects.ray_cluster import QUEUE_LABEL, ray_cluster
-from agentic.cluster.ray_clusters import Patience, TroubleClock, ensure, remove
+from agentic.cluster.patience import Patience
+from agentic.cluster.ray_clusters import ensure, remove
 from agentic.cluster.ray_head import HeadWatch, RayHead, head_of, loss_of
 from agentic.cluster.resources import EVENTS, PODS, RAY_CLUSTERS, JsonObject, uid_of
 from agentic.cluster.settings import ClusterSettings, KubeClientSettings
-from agentic.cluster.troubles import Trouble
 
 NAME = "raycluster-verl"
 SETTINGS = ClusterSettings(namespace="default")
@@ -36,6 +34,7 @@ class KubeRay:
     """What the operator does, at a test's word."""
 
     api: KubeClient
+    server: KubeApiServer
     said: list[str] = field(default_factory=list)
 
     async def cluster(self) -> JsonObject:
@@ -46,12 +45,14 @@ class KubeRay:
         return found[0]
 
     async def make_head(self, **status: Any) -> JsonObject:
-        cluster = await self.cluster()
+        return await self.make_pod(HEAD, uid_of(await self.cluster()), **status)
+
+    async def make_pod(self, name: str, owner_uid: str, **status: Any) -> JsonObject:
         labels = {"ray.io/cluster": NAME, "ray.io/node-type": "head"}
-        owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": NAME, "uid": uid_of(cluster)}
-        head = PODS.head(HEAD, labels=labels, ownerReferences=[owner])
+        owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": NAME, "uid": owner_uid}
+        head = PODS.head(name, labels=labels, ownerReferences=[owner])
         await self.api.create(PODS, {**head, "spec": {"containers": [{"name": "ray-head"}]}})
-        return await self.api.patch(PODS, HEAD, {"status": status}, subresource="status")
+        return await self.api.patch(PODS, name, {"status": status}, subresource="status")
 
     async def set_status(self, **status: Any) -> None:
         await self.api.patch(RAY_CLUSTERS, NAME, {"status": status}, subresource="status")
@@ -86,7 +87,7 @@ async def kuberay() -> AsyncIterator[KubeRay]:
     async with KubeApiServer(pods=PodRuntime(starts_pods=False), bookmark_seconds=0.2) as server:
         settings = KubeClientSettings(requests_per_second=5000, request_burst=5000, retry_seconds=5)
         async with KubeClient(FixedCredentials(Access(server.address)), settings) as api:
-            yield KubeRay(api)
+            yield KubeRay(api, server)
 
 
 async def test_it_is_made_for_its_workflow_and_awaited_until_its_head_serves(kuberay: KubeRay) -> None:
@@ -125,6 +126,28 @@ async def test_one_of_this_run_from_other_settings_is_replaced_with_its_pods(kub
     assert any("made from other settings" in line for line in kuberay.said)
 
 
+async def test_what_an_earlier_cluster_left_has_to_be_gone_before_another_is_made(kuberay: KubeRay) -> None:
+    """Somebody deleted the RayCluster; its head gets two minutes to end, and trains meanwhile."""
+    await kuberay.make_pod("old-head", "earlier", phase="Running", podIP="10.0.0.6")
+    await kuberay.make_pod("ended", "earlier", phase="Failed")
+    task = kuberay.ensure()
+    async with asyncio.timeout(20):
+        while not kuberay.said:
+            await asyncio.sleep(0.01)
+    assert kuberay.said == [f"waiting for the end of what an earlier RayCluster {NAME} left: old-head"]
+    assert (await kuberay.api.list(RAY_CLUSTERS)).items == ()
+    await kuberay.api.delete(PODS, "old-head")
+    await kuberay.make_ready()
+    await task
+
+
+async def test_pods_that_do_not_go_are_named_and_no_second_head_is_made(kuberay: KubeRay) -> None:
+    await kuberay.make_pod("old-head", "earlier", phase="Running")
+    with pytest.raises(RayClusterLostError, match="kubectl delete pod --force old-head; two heads"):
+        await kuberay.ensure(patience=replace(BRIEF, gone_seconds=0.2))
+    assert (await kuberay.api.list(RAY_CLUSTERS)).items == ()
+
+
 async def test_one_of_another_run_or_of_a_person_is_refused_and_never_removed(kuberay: KubeRay) -> None:
     task = kuberay.ensure(run_id="theirs")
     await kuberay.make_ready()
@@ -154,6 +177,18 @@ async def test_ready_is_not_believed_while_the_head_is_not_or_workers_are_missin
     await asyncio.sleep(0.3)
     assert not task.done()
     await kuberay.set_status(readyWorkerReplicas=2)
+    await task
+
+
+async def test_workers_are_counted_by_what_was_asked_for(kuberay: KubeRay) -> None:
+    """A status that does not know of them yet says that none is wanted."""
+    workers = SETTINGS.workers.model_copy(update={"replicas": 2})
+    task = kuberay.ensure(SETTINGS.model_copy(update={"workers": workers}))
+    await kuberay.make_ready()
+    await kuberay.set_status(desiredWorkerReplicas=0)
+    await asyncio.sleep(0.3)
+    assert not task.done()
+    await kuberay.set_status(desiredWorkerReplicas=2, readyWorkerReplicas=2)
     await task
 
 
@@ -189,6 +224,40 @@ async def test_what_the_operator_cannot_make_is_named_by_its_events_but_not_by_o
     await kuberay.api.delete(EVENTS, "e-failedtocreateheadpod")
     await kuberay.say_event("RayCluster", NAME, uid_of(cluster), "FailedToCreateHeadPod", said)
     with pytest.raises(RayClusterLostError, match="quota"):
+        await kuberay.ensure()
+
+
+async def test_a_trouble_that_stands_there_when_time_is_over_is_named(kuberay: KubeRay) -> None:
+    task = kuberay.ensure(patience=replace(BRIEF, passing_seconds=60.0, start_seconds=0.5))
+    said = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    await kuberay.make_head(phase="Pending", conditions=[scheduled])
+    with pytest.raises(RayClusterLostError, match=r"not ready after .* and no-room-for-gpu: pod "):
+        await task
+
+
+@pytest.mark.parametrize("status", [403, 503])
+async def test_events_that_cannot_be_read_end_nothing(kuberay: KubeRay, status: int) -> None:
+    """The account may lack the right, or the server's authorizer is away; what pods say is known all the same."""
+    kuberay.server.faults.append(Fault(path="/events", status=status, times=10_000))
+    task = kuberay.ensure()
+    await kuberay.make_head(phase="Pending", containerStatuses=[waiting("ImagePullBackOff", PULL)])
+    with pytest.raises(RayClusterError, match=r"^image-missing: "):
+        await task
+    assert any("events cannot be read" in line for line in kuberay.said)
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "name"),
+    [
+        ("the server could not find the requested resource", 404, "kind-missing"),
+        ('namespaces "default" not found', 404, "namespace-missing"),
+        ('admission webhook "k.example" denied the request: no quota of GPUs', 400, "admission-refused"),
+    ],
+)
+async def test_a_refusal_of_the_object_has_its_name(kuberay: KubeRay, said: str, status: int, name: str) -> None:
+    kuberay.server.faults.append(Fault(method="PATCH", path="/rayclusters", status=status, message=said))
+    with pytest.raises(RayClusterError, match=f"^{name}: RayCluster {NAME}: "):
         await kuberay.ensure()
 
 
@@ -268,38 +337,19 @@ def test_a_head_is_lost_with_its_pod_its_container_or_its_place() -> None:
     assert "being deleted" in str(loss_of(head, {**alive, "metadata": going}))
 
 
-def test_a_head_that_is_on_its_way_out_is_no_head_to_begin_with() -> None:
-    cluster = {"metadata": {"name": NAME}, "status": {"head": {"podIP": "10.0.0.7"}}}
-    labels = {"ray.io/node-type": "head"}
-    pod: JsonObject = {"metadata": {"name": HEAD, "uid": "u", "labels": labels}, "status": {"podIP": "10.0.0.7"}}
+def test_what_restarts_beside_the_head_is_not_the_head() -> None:
+    head = RayHead(NAME, HEAD, "u", "10.0.0.7", 0)
+    beside = {"name": "istio-proxy", "restartCount": 3, "state": {"running": {}}}
+    status = {"phase": "Running", "containerStatuses": [beside, running()]}
+    assert loss_of(head, {"metadata": {"name": HEAD, "uid": "u"}, "status": status}) is None
+
+
+def test_a_head_that_is_on_its_way_out_or_an_earlier_clusters_is_no_head_to_begin_with() -> None:
+    cluster = {"metadata": {"name": NAME, "uid": "c"}, "status": {"head": {"podIP": "10.0.0.7"}}}
+    metadata = {"name": HEAD, "uid": "u", "labels": {"ray.io/node-type": "head"}, "ownerReferences": [{"uid": "c"}]}
+    pod: JsonObject = {"metadata": metadata, "status": {"podIP": "10.0.0.7"}}
     assert head_of(cluster, {HEAD: pod}) == RayHead(NAME, HEAD, "u", "10.0.0.7", 0)
-    going = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    assert head_of(cluster, {HEAD: going}) is None
-
-
-def trouble(name: str, *, transient: bool) -> Trouble:
-    return Trouble(name, "pod x", "m", "r", transient)
-
-
-@given(looks=st.lists(st.tuples(st.floats(0.1, 50), st.booleans()), max_size=30), transient=st.booleans())
-def test_a_trouble_counts_from_when_it_was_first_seen_without_a_break(
-    looks: list[tuple[float, bool]], transient: bool
-) -> None:
-    patience = Patience(lasting_seconds=20, passing_seconds=60, start_seconds=1e9)
-    allowed = patience.passing_seconds if transient else patience.lasting_seconds
-    clock, now, since = TroubleClock(patience), 0.0, None
-    for pause, is_there in looks:
-        now += pause
-        found = [trouble("t", transient=transient)] if is_there else []
-        since = (now if since is None else since) if is_there else None
-        assert bool(clock.fresh(found, now)) == (is_there and since == now)
-        assert (clock.overdue(found, now) is not None) == (since is not None and now - since >= allowed)
-
-
-def test_what_stays_without_a_change_is_told_before_what_may_pass() -> None:
-    clock = TroubleClock(Patience(lasting_seconds=0, passing_seconds=0, start_seconds=1))
-    found = [trouble("passes", transient=True), trouble("stays", transient=False)]
-    clock.fresh(found, 1.0)
-    overdue = clock.overdue(found, 2.0)
-    assert overdue is not None
-    assert overdue.name == "stays"
+    assert (
+        head_of(cluster, {HEAD: {**pod, "metadata": metadata | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}}) is None
+    )
+    assert head_of(cluster, {HEAD: {**pod, "metadata": metadata | {"ownerReferences": [{"uid": "earlier"}]}}}) is None
