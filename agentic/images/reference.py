@@ -13,6 +13,7 @@ HUB_SERVER = "registry-1.docker.io"
 """Where that host's registry answers."""
 
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 REPOSITORY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
 TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -38,6 +39,8 @@ class Reference:
         repository, _, tag = path.partition(":")
         if host == HUB and "/" not in repository:
             repository = f"library/{repository}"
+        if not HOST.fullmatch(host):
+            raise ImageNameError(f"{name!r} is no image name: {host!r} is no host, with or without a port")
         if not REPOSITORY.fullmatch(repository):
             raise ImageNameError(
                 f"{name!r} is no image name: its repository may have lower case, digits, '.', '_', '-'"

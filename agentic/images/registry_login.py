@@ -6,7 +6,7 @@ import binascii
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +18,10 @@ CONFIG_VARIABLE = "DOCKER_CONFIG"
 """Folder of the configuration, as docker and buildctl look for it."""
 
 _HUB_KEYS = ("https://index.docker.io/v1/", "index.docker.io", "registry-1.docker.io", HUB)
-_PARAMETER = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,"]+))')
+_PIECE = re.compile(
+    r"""[\s,]*([\w!#$%&'*+.^`|~-]+)(?:\s*=\s*(?:"((?:\\.|[^"\\])*)"|([^\s,"=]+)))?([^\s,]*)""", re.ASCII
+)
+"""Of a WWW-Authenticate: a parameter with its value, or a scheme; the last group makes it neither (`YII==`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,24 @@ class Challenge:
     scope: str = ""
 
     @classmethod
-    def parse(cls, header: str) -> Self:
-        """From WWW-Authenticate."""
-        scheme, _, rest = header.strip().partition(" ")
-        found = {name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(rest)}
-        if scheme.lower() not in ("bearer", "basic"):
-            return cls("")
-        return cls(scheme.lower(), found.get("realm", ""), found.get("service", ""), found.get("scope", ""))
+    def choose(cls, headers: Iterable[str]) -> Self:
+        """The one that we can answer best of what the WWW-Authenticate headers ask for: each may hold several."""
+        found = [one for header in headers for one in cls._read(header)]
+        known = [one for one in found if one.scheme == "bearer" and one.realm]
+        known += [one for one in found if one.scheme == "basic"]
+        return known[0] if known else cls("")
+
+    @classmethod
+    def _read(cls, header: str) -> Iterator[Self]:
+        challenges: list[tuple[str, dict[str, str]]] = []
+        for piece in _PIECE.finditer(header):
+            name, quoted, plain, rest = piece.groups()
+            if quoted is None and plain is None:
+                challenges += [] if rest else [(name.lower(), {})]
+            elif challenges:
+                challenges[-1][1][name.lower()] = plain or re.sub(r"\\(.)", r"\1", quoted)
+        for scheme, values in challenges:
+            yield cls(scheme, *(values.get(name, "") for name in ("realm", "service", "scope")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +104,7 @@ class Logins:
         try:
             if token := entry.get("identitytoken"):
                 return Login(identity_token=token)
-            if "auth" in entry:
+            if entry.get("auth"):
                 user, _, password = base64.b64decode(entry["auth"], validate=True).decode().partition(":")
                 return Login(user, password.strip("\0"))
             return Login(entry["username"], entry["password"])

@@ -28,6 +28,10 @@ class Login:
     password: str
     scheme: Literal["bearer", "basic"] = "bearer"
     identity_token: str = ""
+    lets_anybody_read: bool = False
+    """Whether whoever shows nothing gets a token too, as public registries do it."""
+    more_challenges: tuple[str, ...] = ()
+    """WWW-Authenticate headers before its own."""
 
 
 @dataclass
@@ -54,6 +58,10 @@ class FakeRegistry:
     """Where it sends clients for a token; empty is itself."""
     requests: list[str] = field(default_factory=list)
     """Method and path of each, in order."""
+    shown: list[str] = field(default_factory=list)
+    """What each request showed of who it is (Authorization), or what it posted."""
+    redirects: dict[str, str] = field(default_factory=dict)
+    """Beginning of a path → where whoever asks for it is sent on to (307)."""
     manifests: dict[tuple[str, str], bytes] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
     """Token → the scope that it was given for."""
@@ -83,6 +91,11 @@ class FakeRegistry:
 
     async def _handle(self, request: web.Request) -> web.Response:
         self.requests.append(f"{request.method} {request.path}")
+        posted = (await request.read()).decode(errors="replace") if request.method == "POST" else ""
+        self.shown.append(request.headers.get("Authorization", "") or posted)
+        target = next((to for start, to in self.redirects.items() if request.path.startswith(start)), None)
+        if target is not None:
+            return web.Response(status=307, headers={"Location": f"{target}{request.path}"})
         fault = next((one for one in self.faults if one.times > 0 and one.path in request.path), None)
         if fault is not None:
             fault.times -= 1
@@ -107,12 +120,17 @@ class FakeRegistry:
         if self.login.scheme == "basic":
             if given == self._basic():
                 return None
-            return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="here"'})
+            return self._challenge('Basic realm="here"')
         if self.tokens.get(given.removeprefix("Bearer ")) == scope:
             return None
         realm = self.realm or f"http{'s' if self.tls else ''}://{self.host}/token"
-        challenge = f'Bearer realm="{realm}",service="fake",scope="{scope}"'
-        return web.Response(status=401, headers={"WWW-Authenticate": challenge})
+        return self._challenge(f'Bearer realm="{realm}",service="fake",scope="{scope}"')
+
+    def _challenge(self, own: str) -> web.Response:
+        answer = web.Response(status=401)
+        for challenge in (*(self.login.more_challenges if self.login else ()), own):
+            answer.headers.add("WWW-Authenticate", challenge)
+        return answer
 
     def _basic(self) -> str:
         if self.login is None:
@@ -124,6 +142,8 @@ class FakeRegistry:
         asked = str(form.get("scope"))
         identity = self.login.identity_token if self.login else ""
         is_known = request.headers.get("Authorization") == self._basic()
+        if self.login and self.login.lets_anybody_read and "Authorization" not in request.headers:
+            is_known = True
         if not is_known and not (identity and form.get("refresh_token") == identity):
             return web.json_response({"details": "incorrect username or password"}, status=401)
         token = f"token-{len(self.tokens)}"

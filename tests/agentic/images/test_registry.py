@@ -22,7 +22,8 @@ from agentic.images.errors import (
 )
 from agentic.images.reference import Reference
 from agentic.images.registry import Registry
-from agentic.images.registry_login import Logins
+from agentic.images.registry_login import Challenge, Logins
+from agentic.images.registry_waiting import retry_after_seconds
 from agentic.images.settings import RegistrySettings
 
 
@@ -63,7 +64,11 @@ def test_a_name_is_read_as_engines_read_it(name: str, host: str, repository: str
 
 
 @pytest.mark.parametrize(
-    "name", ["", "r.example/UPPER/case", "r.example/a:", "r.example/a:bad tag", "a@sha256:12", "r.example/"]
+    "name",
+    [
+        *("", "r.example/UPPER/case", "r.example/a:", "r.example/a:bad tag", "a@sha256:12", "r.example/"),
+        *("https://r.example/a", "r.example:port/a", "r ex.ample/a", "-r.example/a", "me@r.example/a"),
+    ],
 )
 def test_what_no_engine_takes_is_refused(name: str) -> None:
     with pytest.raises(ImageNameError, match="is no image name"):
@@ -123,6 +128,51 @@ async def test_a_registry_that_asks_who_we_are_is_told(scheme: Any) -> None:
         assert await images.digest_of(reference(registry)) == digest
         assert await images.digest_of(reference(registry)) == digest
         assert registry.requests.count("GET /token") == (1 if scheme == "bearer" else 0), "a token is used again"
+
+
+async def test_whoever_has_no_account_reads_what_is_public() -> None:
+    async with (
+        FakeRegistry(login=Login("me", "secret", lets_anybody_read=True)) as registry,
+        client(registry) as images,
+    ):
+        digest = registry.push("tasks/one", "latest")
+        assert await images.digest_of(reference(registry)) == digest
+        assert [line for line in registry.shown if line.startswith("Basic")] == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ('Basic realm="packages"',),
+        ("Negotiate",),
+        ('Negotiate YIIabc/de==, Basic realm="a, b"',),
+        ('Digest realm="x", nonce="a\\"b", qop=auth', 'Basic charset = "UTF-8", realm="x"'),
+        ('Bearer realm=""',),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["bearer", "basic"])
+async def test_the_challenge_that_we_can_answer_is_taken_of_several(more: tuple[str, ...], scheme: Any) -> None:
+    login = Login("me", "secret", scheme, more_challenges=more)
+    async with FakeRegistry(login=login) as registry, client(registry, logins(registry.host)) as images:
+        digest = registry.push("tasks/one", "latest")
+        assert await images.digest_of(reference(registry)) == digest
+
+
+@pytest.mark.parametrize(
+    ("headers", "chosen"),
+    [
+        (['bearer Realm="https://t/x",SERVICE=s , scope="a:b:pull,push"'], ("bearer", "https://t/x", "s")),
+        (['Basic realm="x", Bearer realm="https://t", service="s"'], ("bearer", "https://t", "s")),
+        (['Basic realm="x"', 'Bearer realm="https://t"'], ("bearer", "https://t", "")),
+        (['BASIC realm="Nexus"'], ("basic", "Nexus", "")),
+        (["Negotiate", "NTLM"], ("", "", "")),
+        ([""], ("", "", "")),
+        ([], ("", "", "")),
+    ],
+)
+def test_challenges_are_read_in_the_forms_that_registries_send(headers: list[str], chosen: tuple[str, ...]) -> None:
+    found = Challenge.choose(headers)
+    assert (found.scheme, found.realm, found.service) == chosen
 
 
 async def test_an_identity_token_is_exchanged() -> None:
@@ -190,6 +240,47 @@ async def test_a_limit_with_a_date_and_one_of_the_token_server_are_waited_out_to
         digest = registry.push("tasks/one", "latest")
         async with client(registry, logins(registry.host)) as images:
             assert await images.digest_of(reference(registry)) == digest
+
+
+@pytest.mark.parametrize("answers", ["0", "Wed, 21 Oct 2015 07:28:00 GMT", "soon"])
+async def test_a_limit_that_names_no_time_is_not_asked_in_a_rush(answers: str) -> None:
+    fault = Fault(429, times=999, headers={"Retry-After": answers}, path="/v2/tasks")
+    async with FakeRegistry(faults=[fault]) as registry, client(registry, patience_seconds=2.0) as images:
+        with pytest.raises(RateLimitedError):
+            await images.digest_of(reference(registry))
+        assert len(registry.requests) <= 6
+
+
+async def test_a_registry_that_wants_a_longer_pause_than_we_have_is_asked_once_by_all_together() -> None:
+    fault = Fault(429, times=999, headers={"Retry-After": "3600"}, path="/v2/tasks")
+    async with FakeRegistry(faults=[fault]) as registry, client(registry) as images:
+        for number in range(20):
+            with pytest.raises(RateLimitedError):
+                await images.digest_of(reference(registry, f"tasks/{number}:latest"))
+        assert registry.requests == ["GET /v2/", "HEAD /v2/tasks/0/manifests/latest"]
+
+
+@pytest.mark.parametrize(
+    ("value", "date", "seconds"),
+    [
+        ("120", "", 120.0),
+        (" 7 ", "", 7.0),
+        ("1.5", "", 1.5),
+        ("0", "", None),
+        ("-5", "", None),
+        ("", "", None),
+        ("\u00b2", "", None),
+        ("Wed, 21 Oct 2099 07:28:30 GMT", "Wed, 21 Oct 2099 07:28:00 GMT", 30.0),
+        ("Wednesday, 21-Oct-99 07:28:30 GMT", "Wed, 21 Oct 1999 07:28:00 GMT", 30.0),
+        ("Wed Oct 21 07:28:30 2099", "Wed, 21 Oct 2099 07:28:00 GMT", 30.0),
+        ("Wed, 21 Oct 2099 07:28:00 -0000", "Wed, 21 Oct 2099 07:27:00 GMT", 60.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2099 07:28:00 GMT", None),
+    ],
+)
+def test_a_pause_is_read_in_all_forms_and_by_the_servers_own_clock(
+    value: str, date: str, seconds: float | None
+) -> None:
+    assert retry_after_seconds(value, date) == seconds
 
 
 async def test_a_server_error_is_tried_again_and_then_told() -> None:
@@ -262,6 +353,109 @@ async def test_a_password_is_never_sent_in_the_clear_by_a_registry_with_tls(tmp_
         assert thief.requests == []
 
 
+async def test_what_a_redirect_leads_to_is_shown_nothing_and_its_challenge_is_not_answered(tmp_path: Path) -> None:
+    certificate, context = make_certificate(tmp_path)
+    async with (
+        FakeRegistry(tls=context, login=Login("me", "secret")) as thief,
+        FakeRegistry(tls=context, login=Login("me", "secret")) as registry,
+    ):
+        registry.redirects["/v2/tasks"] = f"https://{thief.host}"
+        for known in (logins(registry.host), Logins({registry.host: {"identitytoken": "refresh-me"}})):
+            async with client(registry, known, ca_file=str(certificate), plain_http=()) as images:
+                with pytest.raises(RegistryRefusedError, match=r"sends us on to 127\.0\.0\.1, which asks who we are"):
+                    await images.digest_of(reference(registry))
+        assert thief.requests
+        assert set(thief.shown) == {""}
+
+
+@pytest.mark.parametrize("known", [{"auth": base64.b64encode(b"me:secret").decode()}, {"identitytoken": "refresh-me"}])
+async def test_a_token_server_that_sends_us_on_does_not_send_what_we_show_along(known: dict[str, str]) -> None:
+    login = Login("me", "secret", identity_token="refresh-me")
+    async with FakeRegistry(login=login) as thief, FakeRegistry(login=login) as registry:
+        registry.push("tasks/one", "latest")
+        registry.redirects["/token"] = f"http://{thief.host}"
+        async with client(registry, Logins({registry.host: known}, source="config.json")) as images:
+            with pytest.raises(RegistryRefusedError, match="no token"):
+                await images.digest_of(reference(registry))
+        assert set(thief.shown) <= {""}
+
+
+async def test_a_registry_in_the_clear_sends_no_password_to_another_host_in_the_clear() -> None:
+    async with FakeRegistry() as thief, FakeRegistry(login=Login("me", "secret")) as registry:
+        registry.realm = f"http://localhost:{thief.host.rpartition(':')[2]}/token"
+        async with client(registry, logins(registry.host)) as images:
+            with pytest.raises(
+                RegistryAnswerError, match=r"in the clear: images\.registry\.plain_http has to name both"
+            ):
+                await images.digest_of(reference(registry))
+        assert thief.requests == []
+
+
+async def test_an_answer_that_left_tls_on_its_way_is_not_believed(tmp_path: Path) -> None:
+    certificate, context = make_certificate(tmp_path)
+    async with FakeRegistry() as anybody, FakeRegistry(tls=context) as registry:
+        anybody.push("tasks/one", "latest")
+        registry.redirects["/v2/tasks"] = f"http://{anybody.host}"
+        async with client(registry, ca_file=str(certificate), plain_http=()) as images:
+            with pytest.raises(RegistryAnswerError, match="where anybody could answer"):
+                await images.digest_of(reference(registry))
+
+
+@pytest.mark.parametrize("scheme", ["bearer", "basic"])
+async def test_logins_of_other_programs_are_neither_sent_nor_in_the_way(
+    scheme: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("default login someone password of-another-program\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with FakeRegistry(login=Login("me", "secret", scheme)) as registry:
+        digest = registry.push("tasks/one", "latest")
+        async with client(registry, logins(registry.host)) as images:
+            assert await images.digest_of(reference(registry)) == digest
+        basic = {line for line in registry.shown if line.startswith("Basic")}
+        assert basic == {"Basic " + base64.b64encode(b"me:secret").decode()}
+
+
+async def test_the_environments_proxy_is_used_and_its_exceptions_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeRegistry() as proxy, FakeRegistry() as registry:
+        digest = registry.push("tasks/one", "latest")
+        monkeypatch.setenv("http_proxy", f"http://{proxy.host}")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        async with client(registry) as images:
+            assert await images.digest_of(reference(registry)) == digest
+        assert proxy.requests == []
+        monkeypatch.setenv("no_proxy", "")
+        async with client(registry) as images:
+            assert await images.digest_of(reference(registry)) is None, "what answered is the proxy"
+        assert proxy.requests == ["GET /v2/", "HEAD /v2/tasks/one/manifests/latest"]
+
+
+async def test_a_connection_that_is_cut_before_tls_stands_may_pass() -> None:
+    def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
+        host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Registry(RegistrySettings(patience_seconds=0.0), Logins()) as images:
+            with pytest.raises(RegistryUnavailableError, match="does not answer"):
+                await images.digest_of(Reference.parse(f"{host}/tasks/one"))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"manifests": [{"digest": "x", "platform": {"os": "unknown"}}]},
+        {"schemaVersion": 1, "fsLayers": [{"blobSum": "sha256:0"}]},
+        {"config": {}, "layers": []},
+        {"manifests": 7},
+    ],
+)
+async def test_a_manifest_without_sizes_is_told_and_no_traceback(manifest: dict[str, Any]) -> None:
+    async with FakeRegistry() as registry, client(registry) as images:
+        registry.push("tasks/one", "latest", manifest)
+        with pytest.raises(RegistryAnswerError, match="tells no size"):
+            await images.bytes_of(reference(registry))
+
+
 async def test_a_file_of_authorities_that_is_none_is_told(tmp_path: Path) -> None:
     with pytest.raises(RegistryTlsError, match=r"images\.registry\.ca_file: .* cannot be read"):
         async with Registry(RegistrySettings(ca_file=str(tmp_path / "none.pem")), Logins()):
@@ -270,7 +464,8 @@ async def test_a_file_of_authorities_that_is_none_is_told(tmp_path: Path) -> Non
 
 def test_logins_are_read_as_docker_writes_them(tmp_path: Path) -> None:
     auth = base64.b64encode(b"me:pass:word").decode()
-    auths = {"https://index.docker.io/v1/": {"auth": auth}, "r.example": {"username": "you", "password": "p"}}
+    by_name = {"auth": "", "username": "you", "password": "p"}
+    auths = {"https://index.docker.io/v1/": {"auth": auth}, "r.example": by_name}
     (tmp_path / "config.json").write_text(json.dumps({"auths": auths, "credHelpers": {"h.example": "pass"}}))
     found = Logins.read(tmp_path)
     hub, other = found.find("docker.io"), found.find("r.example")
