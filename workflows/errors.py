@@ -4,7 +4,8 @@ PermanentError
 ├── SettingsError        an unknown key, a wrong type, an impossible combination
 ├── DocumentError        the local runner cannot interpret this part of the Workflow
 ├── CommandError         a command line that names nothing known
-└── WorkspaceError       the workspace cannot be written
+├── WorkspaceError       the workspace cannot be written
+└── LauncherError        Slurm or SkyPilot is not installed, or refuses what it is given
 TransientError
 ├── RunBusyError         the same run is being executed by another process
 └── ClusterUnreachableError   no API server answered
@@ -27,6 +28,10 @@ class CommandError(PermanentError):
 
 class WorkspaceError(PermanentError):
     """The workspace is no folder, or not one that this user can write."""
+
+
+class LauncherError(PermanentError):
+    """A launcher cannot be asked, or refuses."""
 
 
 class RunBusyError(TransientError):

@@ -10,11 +10,25 @@ from workflows.settings import Settings, known_tasks
 
 
 def describe(settings: Settings, document: Mapping[str, Any], workspace: Path) -> Iterator[str]:
-    """Lines for people."""
+    """Lines for people, of a run on a cluster."""
+    yield f"workflow    {document['metadata']['name']} in namespace {document['metadata']['namespace']}"
+    yield from describe_work(settings, workspace)
+    yield from _machines(settings)
+    yield from describe_steps(settings, document)
+
+
+def describe_here(settings: Settings, document: Mapping[str, Any], workspace: Path) -> Iterator[str]:
+    """Lines for people, of a run on this machine."""
+    yield f"target      this machine, workspace {workspace}"
+    yield from describe_work(settings, workspace)
+    yield from describe_steps(settings, document)
+
+
+def describe_work(settings: Settings, workspace: Path) -> Iterator[str]:
+    """What is computed, and how large: the same wherever it runs."""
     train = settings.train
     tasks = known_tasks(settings.data)
     held_out = f"{tasks} tasks" if tasks is not None else "tasks of a folder or file"
-    yield f"workflow    {document['metadata']['name']} in namespace {document['metadata']['namespace']}"
     data, model = _data(settings, workspace), _model(settings, workspace)
     yield f"data        {settings.data.source} -> datasets/{settings.data.name}: {held_out}, {_there(data)}"
     yield f"model       {settings.model.source} -> models/{settings.model.name}: {_there(model)}"
@@ -25,7 +39,10 @@ def describe(settings: Settings, document: Mapping[str, Any], workspace: Path) -
     )
     yield f"schedule    validation every {train.validate_every} steps, checkpoint every {train.save_every}"
     yield from _sizes(settings, workspace)
-    yield from _machines(settings)
+
+
+def describe_steps(settings: Settings, document: Mapping[str, Any]) -> Iterator[str]:
+    """Where untrusted code runs, what has to be there, and the steps in their order."""
     yield f"sandbox     {settings.sandbox.provider}, {settings.rollout.concurrency} trials at once"
     yield f"needs       {settings.machine.memory_gib:g} GiB of memory, {settings.machine.disk_gib:g} GiB of disk"
     for template in document["spec"]["templates"]:

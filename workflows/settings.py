@@ -23,10 +23,11 @@ from agentic.images.settings import ImageSettings
 from agentic.models.settings import ModelScopeModel, ModelSettings
 from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import BubblewrapSandbox, ContainerSandbox, KubeSandbox, SandboxSettings
-from agentic.tasks.settings import DataSettings, FolderData, MutationData, RowsData, SweBenchData
+from agentic.tasks.settings import DataSettings, FolderData, MathData, MutationData, RowsData, SweBenchData
 from agentic.training.settings import RaySettings, TrainSettings
 from workflows import profile_yaml
 from workflows.errors import SettingsError
+from workflows.targets.settings import SkyPilotSettings, SlurmSettings
 
 PROFILES = Path(__file__).with_name("profiles")
 """One YAML file for each profile."""
@@ -72,6 +73,12 @@ class Settings(base.Settings):
 
     machine: MachineSettings = MachineSettings()
     """What has to be there before anything is downloaded."""
+
+    slurm: SlurmSettings = SlurmSettings()
+    """The batch job of `--target slurm`. No step reads it."""
+
+    skypilot: SkyPilotSettings = SkyPilotSettings()
+    """The task of `--target skypilot`. No step reads it."""
 
     @model_validator(mode="after")
     def _shards_have_tasks(self) -> Self:
@@ -162,7 +169,9 @@ def known_tasks(data: DataSettings) -> int | None:
             return data.train + data.same_template + data.new_template
         case SweBenchData():
             return data.tasks
-        case FolderData() | RowsData():
+        case MathData() if data.origin == "generated":
+            return data.train + data.validation + data.test
+        case FolderData() | RowsData() | MathData():
             return None
 
 
@@ -205,7 +214,7 @@ def read_profile(name: str) -> dict[str, Any]:
         raise SettingsError(
             f"no profile {name}: there are {', '.join(profile_names())}, and any path that ends in .yaml"
         ) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"profile {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise SettingsError(f"profile {path} holds no sections")

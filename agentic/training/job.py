@@ -19,7 +19,7 @@ from typing import NamedTuple
 from agentic import processes
 from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.sandbox.settings import pooled_for
-from agentic.training import checkpoints, children, metrics, ray_cluster, resume
+from agentic.training import checkpoints, children, metrics, ray_cluster, ray_nodes, resume
 from agentic.training.environment import cpu_environment, trainer_environment
 from agentic.training.errors import TrainingError, TrainingInterrupted
 from agentic.training.jobs import HeldOut, TrainJob, TrainSummary
@@ -106,11 +106,14 @@ def prepare(job: TrainJob, plan: resume.Plan, address: str | None = None) -> Lau
 
 
 def ensure_cluster(run_id: str, run_dir: Path, ray: RaySettings, train: TrainSettings) -> str:
-    """The address of the run's Ray head on this machine, started if it does not answer.
+    """The address of the run's Ray head: the one that a launcher has started, or one of this machine, started if it
+    does not answer.
 
     Raises:
-        TransientError: Ray did not start.
+        TransientError: Ray did not start, or the launcher's head does not answer.
     """
+    if (launched := ray_nodes.launched_head(os.environ)) is not None:
+        return launched
     environment = cpu_environment(trainer_threads(train)) if train.device == "cpu" else {}
     return ray_cluster.ensure(run_id, ray, run_dir, environment, train.gpus_per_node)
 

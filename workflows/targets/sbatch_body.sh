@@ -1,0 +1,185 @@
+# The rest is the same for every run: start Ray on all nodes, wait for them, run PAYLOAD on the first, leave nothing.
+#
+# Exit codes: that of PAYLOAD (0 done, 75 trying again may help, 78 it cannot), 143 when Slurm ends the job. With 75, and
+# when the time is nearly over, the job puts itself back into the queue, RESTARTS times at most; the run's folder says
+# what is done, so the next start goes on. A preempted job is put back by Slurm itself, as --requeue allows.
+set -euo pipefail
+
+say() { printf 'slurm: %s\n' "$*" >&2; }
+give_up() { local code=$1; shift; say "$*"; exit "$code"; }
+
+# Prints an address of this node: on INTERFACE, if one is chosen; else the one from which PEER is reached, if given; else
+# the first that the host's name stands for. IPv4 comes before IPv6; loopback and link-local ones are none.
+own_address() { # [PEER]
+    local found='' sixth='' candidate
+    if [[ -n $INTERFACE ]]; then
+        found=$(ip -4 -o addr show dev "$INTERFACE" 2>/dev/null | awk 'NR == 1 { print $4 }') || true
+        [[ -n $found ]] || found=$(ip -6 -o addr show dev "$INTERFACE" scope global 2>/dev/null | awk 'NR == 1 { print $4 }') || true
+        [[ -n $found ]] || give_up 78 "interface $INTERFACE has no address on $(hostname): there are" \
+            "$(ip -o addr 2>/dev/null | awk '{ print $2 " " $4 }' | paste -sd, -); set slurm.interface or RAY_NETWORK_INTERFACE"
+        printf '%s\n' "${found%%/*}"
+        return
+    fi
+    if [[ -n ${1-} ]]; then
+        found=$(ip -o route get "$1" 2>/dev/null | sed -n 's/.* src \([^ ]*\).*/\1/p') || true
+        if [[ -n $found ]]; then printf '%s\n' "$found"; return; fi
+    fi
+    for candidate in $(hostname --ip-address 2>/dev/null) $(hostname --all-ip-addresses 2>/dev/null); do
+        case $candidate in
+            127.* | ::1 | fe80:*) ;;
+            *:*) sixth=${sixth:-$candidate} ;;
+            *) printf '%s\n' "$candidate"; return ;;
+        esac
+    done
+    [[ -n $sixth ]] || give_up 78 "$(hostname) has no address but loopback: set slurm.interface or RAY_NETWORK_INTERFACE"
+    printf '%s\n' "$sixth"
+}
+
+interface_of() { ip -o addr 2>/dev/null | awk -v address="$1" '{ split($4, part, "/") } part[1] == address { print $2; exit }'; }
+
+# An IPv6 address goes into brackets where a port follows.
+with_port() { if [[ $1 == *:* ]]; then printf '[%s]:%s\n' "$1" "$2"; else printf '%s:%s\n' "$1" "$2"; fi; }
+
+# Ray on this node, in the foreground: it ends with the step that it is.
+ray_node() { # [HEAD-ADDRESS]
+    local address device
+    prepare_node
+    address=$(own_address "${1-}")
+    device=$(interface_of "$address")
+    if ((${#DATA_INTERFACES[@]})); then device=$(IFS=,; printf '%s' "${DATA_INTERFACES[*]}"); fi
+    # NCCL and gloo would each choose for themselves, and on a node with several networks not the same one.
+    if [[ -n $device ]]; then export NCCL_SOCKET_IFNAME=$device GLOO_SOCKET_IFNAME=$device TP_SOCKET_IFNAME=$device; fi
+    # Ray adds 15 to its workers' niceness; beside any other process they then starve.
+    export VLLM_HOST_IP=$address RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0
+    local ray=("${IN_IMAGE[@]}" "${PYTHON[@]}" -m ray.scripts.scripts start --block --disable-usage-stats
+        --node-ip-address="$address" --num-cpus="$RAY_CPUS" --num-gpus="$RAY_GPUS"
+        --object-store-memory="$OBJECT_STORE_BYTES")
+    say "$(hostname) has address $address on ${device:-no interface that ip knows}"
+    if [[ -n ${1-} ]]; then
+        sleep "$((SLURM_PROCID * WORKER_PAUSE_SECONDS))"
+        exec "${ray[@]}" --address="$(with_port "$1" "$RAY_PORT")"
+    fi
+    ray+=(--head --port="$RAY_PORT" --temp-dir="${TMPDIR:-/tmp}/ray-$SLURM_JOB_ID")
+    if [[ -n $DASHBOARD_PORT ]]; then
+        exec "${ray[@]}" --dashboard-host=127.0.0.1 --dashboard-port="$DASHBOARD_PORT"
+    fi
+    exec "${ray[@]}" --include-dashboard=false
+}
+
+# A step of this job on some of its nodes, one task on each; its process is the last of STEPS.
+STEPS=()
+on_nodes() { # NODES COUNT [HEAD-ADDRESS]
+    srun --overlap --nodes="$2" --ntasks="$2" --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
+        --nodelist="$1" --job-name=ray \
+        bash -c "$ON_NODE; ray_node ${3-}" &
+    STEPS+=("$!")
+}
+
+# Signals are heard while bash waits, not while it runs something in the foreground.
+attended() { "$@" & PAYLOAD_PID=$!; wait "$PAYLOAD_PID"; }
+
+PAYLOAD_PID=''
+is_alive() { kill -0 "$1" 2>/dev/null; }
+
+await_end() { # PID SECONDS
+    local waited
+    for ((waited = 0; waited < $2; waited++)); do
+        is_alive "$1" || return 0
+        sleep 1
+    done
+    ! is_alive "$1"
+}
+
+end_payload() {
+    [[ -n $PAYLOAD_PID ]] && is_alive "$PAYLOAD_PID" || return 0
+    kill -TERM "$PAYLOAD_PID" 2>/dev/null || true
+    await_end "$PAYLOAD_PID" 90 || kill -KILL "$PAYLOAD_PID" 2>/dev/null || true
+}
+
+# Asked first, by Slurm, on every node: Ray's own processes then end each other. What is left is killed with its step.
+end_ray() {
+    ((${#STEPS[@]})) || return 0
+    local step
+    scancel --signal=TERM "$SLURM_JOB_ID" 2>/dev/null || true
+    for step in "${STEPS[@]}"; do await_end "$step" 20 || kill -TERM "$step" 2>/dev/null || true; done
+    for step in "${STEPS[@]}"; do await_end "$step" 10 || kill -KILL "$step" 2>/dev/null || true; done
+}
+
+finish() {
+    local code=$? done_before=${SLURM_RESTART_COUNT:-0}
+    trap '' EXIT TERM INT USR1
+    set +e
+    end_payload
+    end_ray
+    rm -rf "${TMPDIR:-/tmp}/ray-$SLURM_JOB_ID"
+    if ((code == 75 && done_before < RESTARTS)); then
+        say "run $RUN_ID goes back into the queue, start $((done_before + 1)) of at most $((RESTARTS + 1)) is over"
+    elif ((code == 75 && RESTARTS)); then
+        say "run $RUN_ID has been started $((RESTARTS + 1)) times: submit it again to go on, or raise slurm.restarts"
+    else
+        say "run $RUN_ID ends with exit code $code"
+    fi
+    exec >&3 2>&3
+    wait "$TEE_PID"
+    if ((code == 75 && done_before < RESTARTS)); then scontrol requeue "$SLURM_JOB_ID"; fi
+    exit "$code"
+}
+
+main() {
+    local logs=$WORKSPACE/runs/$RUN_ID/logs nodes head others=''
+    mkdir -p "$logs"
+    exec 3>&1
+    exec > >(trap '' TERM INT USR1; exec tee -a "$logs/$LOG_NAME" >&3) 2>&1
+    TEE_PID=$!
+    trap finish EXIT
+    trap 'say "Slurm ends the job"; exit 143' TERM INT
+    trap 'say "the time is nearly over, or the job is preempted"; exit 75' USR1
+    cd "$PROJECT"
+    prepare_node
+
+    export AGENTIC_WORKSPACE=$WORKSPACE RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$WORKSPACE/runs/$RUN_ID/ray.token
+    # Whoever reaches a head can run code in it, so the run has a token.
+    if [[ ! -s $RAY_AUTH_TOKEN_PATH ]]; then
+        (umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$RAY_AUTH_TOKEN_PATH")
+    fi
+    mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+    head=$(own_address)
+    AGENTIC_RAY_ADDRESS=$(with_port "$head" "$RAY_PORT")
+    export AGENTIC_RAY_ADDRESS
+    say "run $RUN_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)), on ${nodes[*]}; Ray's head is $AGENTIC_RAY_ADDRESS"
+
+    on_nodes "${nodes[0]}" 1
+    until (exec 4<>"/dev/tcp/$head/$RAY_PORT") 2>/dev/null; do
+        is_alive "${STEPS[0]}" || give_up 75 "Ray's head has not started: see above"
+        attended sleep 1
+    done
+    if ((${#nodes[@]} > 1)); then
+        others=$(IFS=,; printf '%s' "${nodes[*]:1}")
+        on_nodes "$others" "$((${#nodes[@]} - 1))" "$head"
+    fi
+    attended "${IN_IMAGE[@]}" "${PYTHON[@]}" -m agentic.training.ray_nodes --address "$AGENTIC_RAY_ADDRESS" \
+        --nodes "${#nodes[@]}" --polls "$JOIN_POLLS" --poll-seconds "$JOIN_POLL_SECONDS"
+    run_payload
+}
+
+# In a session of its own, so that it is told to end once, by finish, and not by Slurm as well.
+run_payload() {
+    local step
+    setsid "${IN_IMAGE[@]}" "${PAYLOAD[@]}" &
+    PAYLOAD_PID=$!
+    wait -n "$PAYLOAD_PID" "${STEPS[@]}" || true
+    if is_alive "$PAYLOAD_PID"; then
+        for step in "${STEPS[@]}"; do
+            is_alive "$step" || give_up 75 "a Ray node was lost while the run went on"
+        done
+    fi
+    wait "$PAYLOAD_PID"
+}
+
+# What a task on another node needs of this script.
+ON_NODE="set -euo pipefail
+$(declare -p INTERFACE DATA_INTERFACES IN_IMAGE PYTHON RAY_CPUS RAY_GPUS OBJECT_STORE_BYTES RAY_PORT DASHBOARD_PORT WORKER_PAUSE_SECONDS)
+$(declare -f say give_up prepare_node own_address interface_of with_port ray_node)"
+readonly ON_NODE
+
+main

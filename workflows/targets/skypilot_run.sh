@@ -1,0 +1,86 @@
+# The rest is the same for every run: on each node, with what SkyPilot says of it in SKYPILOT_*. Ray is started on all,
+# waited for, and PAYLOAD runs on the first; when it ends, Ray ends, and with it what the other nodes wait in.
+#
+# SkyPilot has a Ray of its own on the node: ours is ended by its process and never by `ray stop`.
+set -euo pipefail
+
+say() { printf 'skypilot: %s\n' "$*" >&2; }
+give_up() { local code=$1; shift; say "$*"; exit "$code"; }
+
+# An IPv6 address goes into brackets where a port follows.
+with_port() { if [[ $1 == *:* ]]; then printf '[%s]:%s\n' "$1" "$2"; else printf '%s:%s\n' "$1" "$2"; fi; }
+
+# Whoever reaches a head can run code in it, and the dashboard is exposed: the run has a token, the same on all nodes.
+[[ -n ${RAY_AUTH_TOKEN-} ]] ||
+    give_up 78 "RAY_AUTH_TOKEN is not set: export it, say as \$(openssl rand -hex 32), and launch with --secret RAY_AUTH_TOKEN"
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN AGENTIC_WORKSPACE=$WORKSPACE
+mkdir -p "$WORKSPACE/runs/$RUN_ID"
+(umask 077 && printf '%s' "$RAY_AUTH_TOKEN" >"$WORKSPACE/runs/$RUN_ID/ray.token.$SKYPILOT_NODE_RANK")
+mv "$WORKSPACE/runs/$RUN_ID/ray.token.$SKYPILOT_NODE_RANK" "$WORKSPACE/runs/$RUN_ID/ray.token"
+
+mapfile -t nodes <<<"$SKYPILOT_NODE_IPS"
+((${#nodes[@]} == SKYPILOT_NUM_NODES)) ||
+    give_up 78 "SKYPILOT_NODE_IPS names ${#nodes[@]} nodes but SKYPILOT_NUM_NODES is $SKYPILOT_NUM_NODES"
+head=${nodes[0]} own=${nodes[$SKYPILOT_NODE_RANK]}
+AGENTIC_RAY_ADDRESS=$(with_port "$head" "$RAY_PORT")
+export AGENTIC_RAY_ADDRESS VLLM_HOST_IP=$own
+# Ray adds 15 to its workers' niceness; beside any other process they then starve.
+export RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0
+
+ray=(python3 -m ray.scripts.scripts start --block --disable-usage-stats --node-ip-address="$own"
+    --num-cpus="$RAY_CPUS" --num-gpus="$RAY_GPUS" --object-store-memory="$OBJECT_STORE_BYTES")
+if ((SKYPILOT_NUM_GPUS_PER_NODE > 0 && SKYPILOT_NUM_GPUS_PER_NODE != RAY_GPUS)); then
+    give_up 78 "the node has $SKYPILOT_NUM_GPUS_PER_NODE GPUs but train.gpus_per_node is $RAY_GPUS: set both to the same"
+fi
+
+RAY_PID='' PAYLOAD_PID=''
+is_alive() { [[ -n $1 ]] && kill -0 "$1" 2>/dev/null; }
+end() { # PID SECONDS
+    local waited
+    is_alive "$1" || return 0
+    kill -TERM "$1" 2>/dev/null || true
+    for ((waited = 0; waited < $2; waited++)); do
+        is_alive "$1" || return 0
+        sleep 1
+    done
+    kill -KILL "$1" 2>/dev/null || true
+}
+finish() {
+    local code=$?
+    trap '' EXIT TERM INT
+    set +e
+    end "$PAYLOAD_PID" 90
+    end "$RAY_PID" 30
+    say "node $SKYPILOT_NODE_RANK of run $RUN_ID ends with exit code $code"
+    exit "$code"
+}
+trap finish EXIT
+trap 'exit 143' TERM INT
+
+answers() { (exec 3<>"/dev/tcp/$head/$RAY_PORT") 2>/dev/null; }
+
+if ((SKYPILOT_NODE_RANK > 0)); then
+    for ((poll = 1; ; poll++)); do
+        if answers; then break; fi
+        ((poll < JOIN_POLLS)) || give_up 75 "Ray's head has not answered at $AGENTIC_RAY_ADDRESS"
+        sleep "$JOIN_POLL_SECONDS"
+    done
+    "${ray[@]}" --address="$AGENTIC_RAY_ADDRESS" &
+    RAY_PID=$!
+    # The node has done its part once the head has ended, whatever Ray says of losing it.
+    wait "$RAY_PID" || { if answers; then give_up 75 "Ray on this node has ended before its head"; fi; }
+    exit 0
+fi
+
+"${ray[@]}" --head --port="$RAY_PORT" --dashboard-host=0.0.0.0 --dashboard-port="$DASHBOARD_PORT" \
+    --temp-dir="/tmp/ray-$RUN_ID" &
+RAY_PID=$!
+until answers; do
+    is_alive "$RAY_PID" || give_up 75 "Ray's head has not started: see above"
+    sleep 1
+done
+python3 -m agentic.training.ray_nodes --address "$AGENTIC_RAY_ADDRESS" --nodes "$SKYPILOT_NUM_NODES" \
+    --polls "$JOIN_POLLS" --poll-seconds "$JOIN_POLL_SECONDS"
+"${PAYLOAD[@]}" &
+PAYLOAD_PID=$!
+wait "$PAYLOAD_PID"
