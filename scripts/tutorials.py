@@ -28,7 +28,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "tutorials"
 TIMEOUT_SECONDS = 900.0
-SLOW = ("<!-- slow -->", "# slow")
+SLOW = ("<!-- slow -->", "# slow", '# %% [markdown] tags=["slow"]')
 
 _BLOCK = re.compile(r"^```(?P<words>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = "\x1e"
