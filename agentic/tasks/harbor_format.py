@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from agentic.tasks.errors import DataError
 
@@ -27,6 +28,8 @@ class TaskFolder:
 
     task_id: str
     files: Mapping[str, bytes] = field(default_factory=dict)
+    row: Mapping[str, Any] = field(default_factory=dict)
+    """What differs in the trainer's row from what `parquet.make_row` says; None takes a column out."""
 
     @property
     def instruction(self) -> str:

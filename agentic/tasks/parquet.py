@@ -4,7 +4,7 @@ A row carries the instruction for the prompt's length and the task's id for the 
 stays in its folder.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,13 @@ def make_row(data_source: str, split: str, index: int, task_id: str, instruction
         "reward_model": {"style": "rule", "ground_truth": ""},
         "extra_info": {"task": task_id, "split": split, "index": index},
     }
+
+
+def changed_row(row: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with other columns; `extra_info` is added to, and None takes a column out."""
+    merged = row | dict(changes)
+    merged["extra_info"] = row["extra_info"] | changes.get("extra_info", {})
+    return {name: value for name, value in merged.items() if value is not None}
 
 
 def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:

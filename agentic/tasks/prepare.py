@@ -17,8 +17,8 @@ from agentic.files import discard, locked_folder, publish_folder
 from agentic.tasks import splits
 from agentic.tasks.harbor_format import TaskFolder, write_task
 from agentic.tasks.manifest import MANIFEST, Manifest, hash_recipe, hash_tree, read_manifest
-from agentic.tasks.parquet import make_row, write_rows
-from agentic.tasks.settings import DataSettings, FolderData, MutationData, RowsData, SweBenchData
+from agentic.tasks.parquet import changed_row, make_row, write_rows
+from agentic.tasks.settings import DataSettings, FolderData, MathData, MutationData, RowsData, SweBenchData
 
 type OnProgress = Callable[[int, int, str], None]
 """Called with (done, total, message)."""
@@ -92,6 +92,10 @@ def _collect(settings: DataSettings, download: Path, on_progress: OnProgress) ->
             from agentic.tasks.rows import read_source_rows
 
             return read_source_rows(settings)
+        case MathData():
+            from agentic.tasks.problems.splits import make_splits as make_problems
+
+            return make_problems(settings, download)
 
 
 def _write(
@@ -104,7 +108,10 @@ def _write(
     total, done = sum(map(len, tasks.values())), 0
     for split, members in tasks.items():
         source = f"{settings.name}/{split}"
-        rows = [make_row(source, split, i, task.task_id, task.instruction) for i, task in enumerate(members)]
+        rows = [
+            changed_row(make_row(source, split, i, task.task_id, task.instruction), task.row)
+            for i, task in enumerate(members)
+        ]
         target = folder / "train.parquet" if split == splits.TRAIN else folder / "validation" / f"{split}.parquet"
         if rows:
             write_rows(rows, target)

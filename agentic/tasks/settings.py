@@ -82,5 +82,33 @@ class RowsData(Settings):
     """Decides which tasks are held out."""
 
 
-DataSettings = Annotated[MutationData | FolderData | SweBenchData | RowsData, Field(discriminator="source")]
+class MathData(Settings):
+    """Mathematics problems with an answer that can be checked."""
+
+    source: Literal["math"] = "math"
+    name: str = Field("math", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Folder under `datasets/`; also the first part of the rows' `data_source`."""
+    origin: Literal["generated", "shipped", "gsm8k", "math", "dapo"] = "generated"
+    """`generated`: word problems for the tiny policy, made here; `shipped`: a small set of our own; `gsm8k`, `math`
+    (lighteval-MATH-preprocessed) and `dapo` (DAPO-Math-17k) are downloaded unless `path` has them."""
+    path: str | None = None
+    """A local file or folder (parquet or jsonl) instead of the download, absolute or relative to the directory that the
+    command is started in; files with `test` in their names are held out, else `held_out_seed` decides."""
+    endpoint: str | None = None
+    """Address of a mirror of the hub; `None` is the client's own default."""
+    train: int = Field(8192, ge=1)
+    """Training problems, at most."""
+    validation: int = Field(100, ge=1)
+    """The first held-out problems: the quick validation that decides which checkpoint is best."""
+    test: int = Field(64, ge=0)
+    """The next held-out problems, which decide nothing."""
+    tools: bool = True
+    """Tell the policy of the tool `code_interpreter`; generated problems tell of nothing."""
+    seed: int = 0
+    """Another seed gives other generated training problems."""
+    held_out_seed: int = 0
+    """Decides which problems are held out where no file does."""
+
+
+DataSettings = Annotated[MutationData | FolderData | SweBenchData | RowsData | MathData, Field(discriminator="source")]
 """Any source of tasks, told apart by `source`."""

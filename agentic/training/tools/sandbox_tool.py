@@ -20,7 +20,7 @@ from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
 from agentic.errors import PermanentError, TransientError
 from agentic.settings import Settings
-from agentic.training.tools.code_text import extract_code, print_last_expression
+from agentic.rollout.agents.code_text import extract_code, print_last_expression
 
 LOST = "lost_because"
 """Key of `agent_data.extra_fields` that holds why a trajectory says nothing about the policy."""

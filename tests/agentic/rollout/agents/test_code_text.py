@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentic.training.tools.code_text import extract_code, print_last_expression
+from agentic.rollout.agents.code_text import extract_code, print_last_expression
 
 
 @pytest.mark.parametrize("word", ["py", "python", "python3", "Python", ""])
