@@ -1,7 +1,8 @@
 """Done markers and the lock that keeps two copies of a step apart.
 
-A marker is written after everything else and appears at once, so it exists if and only if the outputs do. Its name is
-a hash of the inputs without the run id. The lock is the kernel's: a killed step never leaves one behind.
+A marker is written after everything else and appears at once, so it exists if and only if the outputs do; one that
+cannot be read, since a disk lost a part of it, stands for nothing, and the step is done anew. Its name is a hash of the
+inputs without the run id. The lock is the kernel's: a killed step never leaves one behind.
 """
 
 import fcntl
@@ -14,6 +15,9 @@ from typing import Any
 
 from agentic.errors import TransientError
 from agentic.files import write_json
+
+FIELDS = frozenset({"step", "inputs", "outputs", "attempt", "started", "ended", "seconds"})
+"""Of every marker."""
 
 HASH_CHARACTERS = 12
 """Enough for the few input sets that one run sees."""
@@ -31,11 +35,7 @@ class Marker:
 
     def read(self) -> Mapping[str, Any] | None:
         """The marker, if the step is done."""
-        try:
-            content: Mapping[str, Any] = json.loads(self.path.read_text())
-        except FileNotFoundError:
-            return None
-        return content
+        return _read(self.path)
 
     def write(self, outputs: Mapping[str, Any], attempt: int, started: float, ended: float) -> None:
         """Declare the step done."""
@@ -71,7 +71,21 @@ class Marker:
 
 def newest_outputs(run_dir: Path, step: str, **having: Any) -> Mapping[str, Any] | None:
     """The outputs of the step's last completion in this run, whatever its inputs were; `having` some of them so."""
-    markers = [json.loads(path.read_text()) for path in (run_dir / "done").glob(f"{step}-*.json")]
-    outputs = [marker["outputs"] for marker in sorted(markers, key=lambda marker: float(marker["ended"]))]
+    outputs = [marker["outputs"] for marker in read_markers(run_dir, f"{step}-*")]
     wanted = [found for found in outputs if having.items() <= found.items()]
     return wanted[-1] if wanted else None
+
+
+def read_markers(run_dir: Path, pattern: str = "*") -> list[Mapping[str, Any]]:
+    """Those whose files are called so, in the order in which they ended."""
+    found = [_read(path) for path in (run_dir / "done").glob(f"{pattern}.json")]
+    return sorted((marker for marker in found if marker is not None), key=lambda marker: float(marker["ended"]))
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    try:
+        content = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    is_whole = isinstance(content, dict) and content.keys() >= FIELDS
+    return content if is_whole else None

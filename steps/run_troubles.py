@@ -4,7 +4,6 @@ A step counts as unfinished when its log is newer than its done marker, or there
 a step that succeeded has overcome whatever it complained of.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from agentic import json_lines
 from agentic.cluster.troubles import Evidence, Trouble, find_troubles, make_trouble
+from steps.markers import read_markers
 
 TAIL_BYTES = 200_000
 """Of a log: an error and its traceback stand at its end."""
@@ -32,9 +32,8 @@ def find_run_troubles(run_dir: Path) -> list[Trouble]:
 def read_tails(run_dir: Path) -> dict[str, str]:
     """Ends of the logs of unfinished steps, by the step's name."""
     finished: dict[str, float] = {}
-    for path in (run_dir / "done").glob("*.json"):
-        marker = json.loads(path.read_text())
-        finished[str(marker["step"])] = max(float(marker["ended"]), finished.get(str(marker["step"]), 0.0))
+    for marker in read_markers(run_dir):
+        finished[str(marker["step"])] = float(marker["ended"])
     logs = sorted((run_dir / "logs").glob("*.log"))
     return {path.stem: _tail(path) for path in logs if not _is_finished(path, finished)}
 

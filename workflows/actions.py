@@ -1,20 +1,27 @@
 """Which function a verb is, and where a run is looked for: in this workspace, then on the cluster."""
 
 import asyncio
+import re
 from collections.abc import Callable
 
 from workflows import pipeline, verbs, verbs_local
 from workflows.errors import ClusterUnreachableError, CommandError
-from workflows.request import Request
+from workflows.request import Request, checked_run
+from workflows.saying import note
 
 type Action = Callable[[Request], int]
 
 LOCAL = "local"
 """The target that is this machine."""
 
+LAUNCHERS = ("slurm", "skypilot")
+"""Targets that start Ray on several machines, and this machine's workflow on the first of them."""
 
-def action_of(verb: str) -> Action:
+
+def action_of(verb: str, target: str | None = None) -> Action:
     """What a verb does."""
+    if target in LAUNCHERS:
+        return _launching(verb, target)
     makers: dict[str, Action] = {
         "submit": verbs.submit,
         LOCAL: verbs.run_local,
@@ -25,6 +32,25 @@ def action_of(verb: str) -> Action:
         "report": report,
     }
     return makers[verb] if verb in makers else _on_cluster(verb)
+
+
+def _launching(verb: str, target: str) -> Action:
+    from workflows import verbs_launchers
+
+    actions: dict[str, Action] = {
+        "submit": verbs_launchers.submit,
+        "render": verbs_launchers.render,
+        "plan": verbs_launchers.plan,
+        # A run that Slurm started has its folder in the workspace, like one of this machine.
+        "status": status,
+        "logs": logs,
+        "report": report,
+    }
+    if verb not in actions:
+        raise CommandError(
+            f"{verb} is no business of --target {target}: use {', '.join(actions)}, or the launcher's own"
+        )
+    return actions[verb]
 
 
 def _on_cluster(verb: str) -> Action:
@@ -85,13 +111,18 @@ def logs(request: Request) -> int:
     from workflows import verbs_cluster
 
     run_id, step = _run_and_step(request)
-    if _is_local(request, run_id):
-        return verbs_local.logs(run_id, step)
-    return _elsewhere(run_id, lambda: asyncio.run(verbs_cluster.logs(request, run_id, step)))
+    is_local = _is_local(request, run_id)
+    if is_local:
+        code = verbs_local.logs(run_id, step, follow=request.follow)
+    else:
+        code = _elsewhere(run_id, lambda: asyncio.run(verbs_cluster.logs(request, run_id, step)))
+    if len(request.words) == 1:
+        note(f"this was run {run_id}, the newest one {'of this machine' if is_local else 'on the cluster'}")
+    return code
 
 
 def _is_local(request: Request, run_id: str) -> bool:
-    return request.target == LOCAL or (request.target is None and verbs_local.is_here(run_id))
+    return request.target in (LOCAL, *LAUNCHERS) or (request.target is None and verbs_local.is_here(run_id))
 
 
 def _elsewhere(run_id: str, act: Callable[[], int]) -> int:
@@ -109,8 +140,8 @@ def _elsewhere(run_id: str, act: Callable[[], int]) -> int:
 def _run_and_step(request: Request) -> tuple[str, str]:
     """What `logs` names: a run and a step, or a step of the newest run."""
     if len(request.words) == 2:
-        return request.words[0], request.words[1]
-    if len(request.words) != 1 or request.words[0] not in (*pipeline.STEPS, "cleanup"):
+        return checked_run(request.words[0]), _checked_step(request.words[1])
+    if len(request.words) != 1 or not is_step(request.words[0]):
         raise CommandError("name the run and the step: python3 workflows/submit.py logs RUN STEP")
     newest = None if request.target == "argo" else verbs_local.newest_run()
     if newest is None:
@@ -118,3 +149,15 @@ def _run_and_step(request: Request) -> tuple[str, str]:
 
         newest = asyncio.run(verbs_cluster.newest_run(request))
     return newest, request.words[0]
+
+
+def _checked_step(word: str) -> str:
+    if not is_step(word):
+        names = ", ".join((*pipeline.STEPS, pipeline.EXIT_STEP))
+        raise CommandError(f"there is no step {word}: use {names}, or one part such as {pipeline.FAN_OUT}-0")
+    return word
+
+
+def is_step(word: str) -> bool:
+    """Whether a step, or one part of a fan-out, is called so."""
+    return word in (*pipeline.STEPS, pipeline.EXIT_STEP) or re.fullmatch(rf"{pipeline.FAN_OUT}-\d+", word) is not None

@@ -40,6 +40,14 @@ class ProgressReport(BaseModel):
     """Unix time."""
 
 
+def read_progress(path: Path) -> ProgressReport | None:
+    """What the file says; nothing when it cannot be read."""
+    try:
+        return ProgressReport.model_validate_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
 @dataclass(frozen=True)
 class ProgressFiles:
     """Reads what the steps of a run in this workspace write."""
@@ -48,11 +56,8 @@ class ProgressFiles:
 
     def __call__(self, node: Node) -> str:
         """`3/14 message`, or nothing when the step has not reported since it started."""
-        try:
-            report = ProgressReport.model_validate_json((self.run_dir / "progress" / f"{node.name}.json").read_bytes())
-        except (OSError, ValueError):
-            return ""
-        if report.updated < (node.started or 0):
+        report = read_progress(self.run_dir / "progress" / f"{node.name}.json")
+        if report is None or report.updated < (node.started or 0):
             return ""
         return f"{report.done}/{report.total} {report.message}".strip()
 

@@ -79,6 +79,12 @@ STEPS = (
 )
 """Where a workflow can be told to start, in order."""
 
+FAN_OUT = "build-images"
+"""The step of many parts, which are called `build-images-0` and so on."""
+
+EXIT_STEP = "cleanup"
+"""The exit handler."""
+
 ATTEMPT_LABEL = "agentic-rl/attempt"
 """Of a run's Workflows: which one."""
 

@@ -1,4 +1,4 @@
-"""What the command line prints: plain lines on standard output."""
+"""What the command line prints: plain lines on standard output, and remarks beside it."""
 
 import json
 import sys
@@ -18,12 +18,20 @@ def say(line: str) -> None:
     write(line + "\n")
 
 
+def note(line: str) -> None:
+    """One line beside the output, which may be going into a file."""
+    sys.stderr.write(line + "\n")
+
+
 def say_results(run_dir: Path) -> None:
-    """Of a run in this workspace: before and after, and where the report and the checkpoint lie."""
-    evaluation: Mapping[str, Any] = json.loads((run_dir / "evaluation.json").read_text())
+    """Of a run in this workspace: before and after, as far as it was evaluated, and where report and checkpoint lie."""
+    say(f"report      {run_dir / 'report.html'}")
+    try:
+        evaluation: Mapping[str, Any] = json.loads((run_dir / "evaluation.json").read_text())
+    except FileNotFoundError:
+        return
     for split, rates in evaluation["splits"].items():
         say(f"{split:<24} resolve rate {_rate(rates['before'])} -> {_rate(rates['after'])}")
-    say(f"report      {run_dir / 'report.html'}")
     say(f"checkpoint  {run_dir / evaluation['checkpoint']}")
 
 

@@ -5,6 +5,7 @@ installed for the Python that runs this, it goes on with the project's own `.ven
 """
 
 import argparse
+import logging
 import os
 import sys
 import traceback
@@ -17,6 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PERMANENT = 78
 
+READER_GONE = 141
+"""As a shell says of a program that SIGPIPE ended."""
+
 EXAMPLES = """\
 making a run:
   submit             compile the workflow and create it in the cluster that kubectl uses, after what it needs there;
@@ -25,6 +29,10 @@ making a run:
   render             print the compiled Workflow as YAML; --objects DIR writes all of a run's objects for kubectl apply
   plan               say what would run, how large, and what is there already, here and in the cluster; starts nothing
   doctor             look for what would make a run fail on the cluster, each trouble with its remedy
+
+launchers, which start Ray on several machines and the same workflow on the first of them:
+  submit --target slurm      submit a batch job with sbatch; render prints its script
+  submit --target skypilot   launch a task with sky; render prints its YAML
 
 runs, here or on the cluster:
   status RUN         how far it has come
@@ -53,6 +61,9 @@ examples:
   python3 workflows/submit.py render --profile demo > workflow.yaml
   python3 workflows/submit.py render --objects ./objects --run-id first
   python3 workflows/submit.py plan
+  python3 workflows/submit.py plan --target slurm --profile ppo-gsm8k
+  python3 workflows/submit.py render --target slurm --profile ppo-gsm8k > job.sbatch
+  python3 workflows/submit.py submit --target slurm --run-id first slurm.partition=gpu slurm.image=trainer.sif
   python3 workflows/submit.py doctor cluster.namespace=rl
   python3 workflows/submit.py submit --watch --run-id first cluster.namespace=rl train.rollouts_per_prompt=8
   python3 workflows/submit.py watch first cluster.namespace=rl
@@ -72,6 +83,8 @@ VERBS = (
     *("submit", "local", "render", "plan", "status", "logs"),
     *("watch", "retry", "resume", "stop", "cleanup", "doctor", "explain", "report"),
 )
+
+TARGETS = ("argo", "local", "slurm", "skypilot")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -97,8 +110,15 @@ def main(arguments: Sequence[str]) -> int:
         objects=options.objects,
         json=options.json,
     )
+    # What the kubernetes package complains of comes again in our own line.
+    logging.getLogger("kubernetes").addHandler(logging.NullHandler())
     try:
-        return action_of(verb)(request)
+        request.require_heeded()
+        return action_of(verb, options.target)(request)
+    except BrokenPipeError:
+        # Whoever reads has enough, such as `head`. What is left in the buffer has nowhere to go at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
     except (AgenticError, OSError, ExceptionGroup) as error:
         failure = failures.classify(error)
         if isinstance(error, ExceptionGroup) and not failure.expected:
@@ -126,7 +146,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("verb", nargs="?", default="submit", help=f"one of {', '.join(VERBS)}")
     parser.add_argument(
-        "--target", choices=("argo", "local"), default=None, help="where submit runs the workflow, or where a run is"
+        "--target", choices=TARGETS, default=None, help="where submit runs the workflow, or where a run is"
     )
     parser.add_argument("--profile", default=None, help="a profile's name, or a YAML file (default: swe-qwen2.5-7b)")
     parser.add_argument("--run-id", default=None, help="name of the run; give that of an earlier run to go on with it")

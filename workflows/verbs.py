@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +88,10 @@ def run_local(request: Request) -> int:
 def _say_what_changes(run_dir: Path, settings: Settings) -> None:
     """Going on with other settings is allowed: the steps whose inputs differ are done anew."""
     try:
-        before: Mapping[str, Any] = json.loads((run_dir / "settings.json").read_text())
-    except (FileNotFoundError, NotADirectoryError):
+        before = json.loads((run_dir / "settings.json").read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # without settings to compare with, nothing is said
+        return
+    if not isinstance(before, dict):
         return
     now = settings.model_dump(mode="json")
     changed = [name for name in pipeline.SECTIONS if name in before and before[name] != now[name]]
@@ -101,10 +102,14 @@ def _say_what_changes(run_dir: Path, settings: Settings) -> None:
 def plan(request: Request) -> int:
     """Say what a run would do, and what is there already, here and in the cluster; starts and downloads nothing."""
     from workflows.argo.inventory import describe_cluster
-    from workflows.planning import describe
+    from workflows.planning import describe, describe_here
 
     run_id = request.make_run_id()
     settings, document = compile_workflow(request, run_id)
+    if request.target == "local":
+        for line in describe_here(settings, document, workspace()):
+            say(line)
+        return 0
     for line in describe(settings, document, workspace()):
         say(line)
     for line in asyncio.run(describe_cluster(settings.cluster, run_id, os.environ)):

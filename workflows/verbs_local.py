@@ -1,12 +1,20 @@
 """`status`, `logs` and `report` of a run in this workspace; the cluster's are in `verbs_cluster`."""
 
-import json
 import os
+import re
+import time
 from pathlib import Path
 
+from steps.markers import read_markers
+from workflows.display import read_progress
 from workflows.errors import CommandError
+from workflows.local.run import holder
+from workflows.pipeline import FAN_OUT
 from workflows.saying import say, write
 from workflows.verbs import workspace
+
+LOOK_SECONDS = 0.5
+"""Between two looks at a log that is followed."""
 
 
 def is_here(run_id: str) -> bool:
@@ -34,29 +42,58 @@ def run_dir(run_id: str) -> Path:
 
 
 def status(run_id: str) -> int:
-    """Say how far the run has come."""
+    """Say how far the run has come, and whether it goes on."""
     folder = run_dir(run_id)
-    markers = [json.loads(path.read_text()) for path in (folder / "done").glob("*.json")]
-    for marker in sorted(markers, key=lambda marker: float(marker["ended"])):
+    markers = read_markers(folder)
+    for marker in markers:
         say(f"{marker['step']:<16} done in {marker['seconds']:.1f} s")
     finished = {marker["step"] for marker in markers}
     for path in sorted((folder / "progress").glob("*.json"), key=lambda path: path.stat().st_mtime):
-        if path.stem not in finished and not path.stem.startswith(tuple(finished)):
-            report = json.loads(path.read_text())
-            say(f"{path.stem:<16} {report['done']}/{report['total']} {report['message']}")
+        step = path.stem.rpartition("-")[0] if path.stem.startswith(f"{FAN_OUT}-") else path.stem
+        progress = read_progress(path)
+        if step not in finished and progress is not None:
+            say(f"{path.stem:<16} {progress.done}/{progress.total} {progress.message}".rstrip())
+    process = holder(folder)
+    say(f"run {run_id} is being executed by process {process}" if process else f"run {run_id} is not going on")
     return 0
 
 
-def logs(run_id: str, step: str) -> int:
-    """Print what a step has printed."""
+def logs(run_id: str, step: str, *, follow: bool = False) -> int:
+    """Print what a step has printed, all parts of a fan-out; `follow` goes on while the run does."""
     folder = run_dir(run_id)
-    found = sorted((folder / "logs").glob(f"{step}*.log"))
-    if not found:
+    while not _logs_of(folder, step) and follow and holder(folder):
+        time.sleep(LOOK_SECONDS)
+    if not _logs_of(folder, step):
         there = ", ".join(sorted(path.stem for path in (folder / "logs").glob("*.log"))) or "none"
         raise CommandError(f"run {run_id} has no log of {step} (there are: {there})")
-    for path in found:
-        write(path.read_text(errors="replace"))
-    return 0
+    printed: dict[Path, int] = {}
+    while True:
+        goes_on = follow and holder(folder) is not None
+        for path in _logs_of(folder, step):
+            printed[path] = _print_from(path, printed.get(path, 0))
+        if not goes_on:
+            return 0
+        time.sleep(LOOK_SECONDS)
+
+
+def _logs_of(folder: Path, step: str) -> list[Path]:
+    """The step's own, then its parts by number."""
+    found = [path for path in (folder / "logs").glob(f"{step}*.log") if is_log_of(step, path.stem)]
+    return sorted(found, key=lambda path: (len(path.name), path.name))
+
+
+def is_log_of(step: str, name: str) -> bool:
+    """Whether a log of this name is the step's, or that of one of its parts."""
+    return name == step or re.fullmatch(rf"{re.escape(step)}-\d+", name) is not None
+
+
+def _print_from(path: Path, offset: int) -> int:
+    """What stands behind the offset; the new offset."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        content = file.read()
+    write(content.decode(errors="replace"))
+    return offset + len(content)
 
 
 def report(run_id: str) -> int:

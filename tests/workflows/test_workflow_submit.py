@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from agentic import processes
-from workflows.submit import main
+from workflows.request import OPTIONS
+from workflows.submit import VERBS, main
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBMIT = ROOT / "workflows" / "submit.py"
@@ -114,15 +115,30 @@ def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         (["--target", "moon"], "argument --target: invalid choice: 'moon'"),
         (["status"], "name a run: python3 workflows/submit.py status RUN"),
         (["status", "nothing"], "there is no run nothing in"),
+        (["status", ".."], "no run is called '..': names have lower-case letters"),
+        (["explain", ""], "no run is called ''"),
+        (["cleanup", "a,b"], "no run is called 'a,b'"),
+        (["report", "../first"], "no run is called '../first'"),
+        (["logs", "First", "train"], "no run is called 'First'"),
+        (["logs", "first", "*"], "there is no step *: use preflight, download-data"),
+        (["logs", "first", "../train"], "there is no step ../train: use"),
+        (["logs", "first", "build-images-x"], "there is no step build-images-x: use"),
+        (["render", "--profile", "{binary}"], "profile {binary} is not YAML: 'utf-8' codec can't decode"),
+        (["retry", "first", "train.steps=3"], "retry does not heed train.steps=3: the run keeps its settings; resume"),
+        (["status", "--run-id", "first"], "status does not heed --run-id: name the run as status RUN"),
+        (["local", "--target", "argo"], "local runs on this machine: --target argo belongs to submit"),
         (["logs", "nothing"], "name the run and the step"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_78(
     quick: Callable[..., Ended], tmp_path: Path, arguments: list[str], line: str
 ) -> None:
-    ended = quick(*arguments, AGENTIC_WORKSPACE=str(tmp_path / "none"))
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\x80\x81")
+    given = [word.format(binary=binary) for word in arguments]
+    ended = quick(*given, AGENTIC_WORKSPACE=str(tmp_path / "none"))
     assert ended.code == 78
-    assert ended.err.startswith(line)
+    assert ended.err.startswith(line.format(binary=binary))
     assert ended.err.count("\n") == 1
     assert ended.out == ""
     assert not (tmp_path / "none").exists()
@@ -167,6 +183,44 @@ def test_without_a_cluster_it_says_so_and_names_local(
     assert ended.err.startswith("no Kubernetes cluster can be reached")
     assert "python3 workflows/submit.py local" in ended.err
     assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [[], ["watch", "first"], ["explain", "first"], ["logs", "first", "train"]])
+def test_without_a_cluster_nothing_else_is_said_by_anybody(tmp_path: Path, words: list[str]) -> None:
+    """In a process of its own, where no test runner takes what libraries log."""
+    ended = submit(*words, AGENTIC_WORKSPACE=str(tmp_path))
+    assert (ended.code in {75, 78}, ended.out) == (True, "")
+    assert ended.err.count("\n") == 1, ended.err
+
+
+def test_a_reader_that_has_enough_is_no_failure() -> None:
+    """As with `| head -1`."""
+    command = [sys.executable, str(SUBMIT), "render", "--profile", "demo"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, said = process.communicate(timeout=50)
+    assert (process.returncode, said) == (141, "")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("field", OPTIONS)
+def test_an_option_that_a_verb_does_not_heed_is_refused(quick: Callable[..., Ended], field: str, verb: str) -> None:
+    option, verbs = OPTIONS[field]
+    if verb in verbs:
+        return
+    values = {"run_id": ["first"], "start_from": ["train"], "objects": ["somewhere"]}
+    ended = quick(verb, option, *values.get(field, []))
+    assert (ended.code, ended.out) == (78, "")
+    assert ended.err.startswith(f"{verb} does not heed {option}: ")
+    assert ended.err.count("\n") == 1
+
+
+def test_a_run_that_begins_at_its_report_succeeds_without_an_evaluation(tmp_path: Path) -> None:
+    ended = submit("local", *SMALL, "--run-id", "late", "--start-from", "report", AGENTIC_WORKSPACE=str(tmp_path))
+    assert ended.code == 0, ended.err
+    assert f"report      {tmp_path}/runs/late/report.html" in ended.out
 
 
 def test_plan_says_what_would_run_and_makes_nothing(quick: Callable[..., Ended], tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ from workflows.local.scheduler import Outcome, Scheduler, is_worth_retrying
 INTERRUPTED = 130
 """Exit code after Ctrl-C or SIGTERM."""
 
+LOCK = "local.lock"
+"""In the run's folder: held while a process executes the run, whose number it has."""
+
 
 def run_locally(compiled: Mapping[str, Any], run_id: str, workspace: Path, code_dir: Path, console: Console) -> int:
     """Interpret the Workflow to its end; the exit code (0, 75, 78 or 130).
@@ -55,9 +58,20 @@ def _make_run_dir(workspace: Path, run_id: str) -> Path:
     return run_dir
 
 
+def holder(run_dir: Path) -> int | None:
+    """The process that executes the run now. Looks without taking the lock: a start meanwhile would find it taken."""
+    lock = run_dir / LOCK
+    try:
+        number = int(lock.read_text())
+        held = [os.path.realpath(link) for link in Path(f"/proc/{number}/fd").iterdir()]
+    except (OSError, ValueError):
+        return None
+    return number if str(lock.resolve()) in held else None
+
+
 @contextmanager
 def _exclusive(run_dir: Path, run_id: str) -> Iterator[None]:
-    with (run_dir / "local.lock").open("a+") as lock:
+    with (run_dir / LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
