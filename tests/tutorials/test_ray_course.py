@@ -1,0 +1,61 @@
+"""The Ray course as notebooks: they are their scripts, they run, and they print what they show."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts.notebooks import execute, read_notebook, read_script, shown
+from scripts.tutorials import FOLDER, is_slow
+
+SCRIPTS = sorted((FOLDER / "ray").glob("*.py"))
+HINT = "run python -m scripts.notebooks docs/tutorials/ray/*.py"
+
+
+def printed_by(script: Path) -> list[str]:
+    notebook = read_script(script)
+    execute(notebook)
+    return shown(notebook)
+
+
+def chapter(number: int) -> Path:
+    return SCRIPTS[number - 1]
+
+
+def test_the_course_has_four_chapters_and_a_notebook_for_each() -> None:
+    assert [script.name[0] for script in SCRIPTS] == ["1", "2", "3", "4"]
+    assert sorted((FOLDER / "ray").glob("*.ipynb")) == [script.with_suffix(".ipynb") for script in SCRIPTS]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_notebook_is_its_script(script: Path) -> None:
+    notebook = read_notebook(script.with_suffix(".ipynb"))
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
+    assert notebook == read_script(script), HINT
+
+
+@pytest.mark.parametrize(
+    ("number", "lines"),
+    [
+        (1, ["0", "10", "[0, 10, 20, 30]"]),
+        (2, ["[1, 2, 3, 4]", "[2, 3, 4, 5]", "[3, 4, 5, 6, 7, 8, 9, 10]", "4 4 8"]),
+        (3, ["[10, 11, 12, 13]", "[8, 10, 8, 10]", "5"]),
+        (4, ["4 4 1 1", "[32, 16, 64]", "[[86, 64], [64, 43]]"]),
+    ],
+)
+def test_a_notebook_shows_the_values_of_the_guide(number: int, lines: list[str]) -> None:
+    notebook = read_notebook(chapter(number).with_suffix(".ipynb"))
+    assert "".join(shown(notebook)).splitlines() == lines
+
+
+@pytest.mark.parametrize("script", [path for path in SCRIPTS if not is_slow(path)], ids=lambda path: path.stem)
+def test_a_quick_notebook_prints_what_it_shows(script: Path) -> None:
+    assert printed_by(script) == shown(read_notebook(script.with_suffix(".ipynb"))), HINT
+
+
+@pytest.mark.tutorials
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("script", [path for path in SCRIPTS if is_slow(path)], ids=lambda path: path.stem)
+def test_a_slow_notebook_prints_what_it_shows(script: Path) -> None:
+    assert printed_by(script) == shown(read_notebook(script.with_suffix(".ipynb"))), HINT
