@@ -22,6 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
+from pydantic import ValidationError
+
+from agentic.errors import PermanentError, TransientError
 from steps import failures, machine
 from steps.contract import sigterm_raises
 
@@ -31,41 +34,81 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 30.0
 """Between two lines about the same step; a new step is told at once."""
 
+SHOWN_SECONDS = 30.0
+"""How long the file of a job may take to be seen: network volumes show files of other machines late."""
+
+POLL_SECONDS = 0.5
+
 _LOGS = {"train": "trainer.log", "evaluate": "engine.log"}
 """What the work's own child process prints to."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do the job of the file; 0, or the exit code that its step would have."""
-    from agentic.training.head_job import OUTPUT_VARIABLE, HeadJob, JobFolder
+    from agentic.training.head_job import OUTPUT_VARIABLE, JobFolder
 
     parser = argparse.ArgumentParser(prog="python -m steps.on_head", description=__doc__.splitlines()[0])
     parser.add_argument("--job", type=Path, required=True, metavar="FILE", help="job.json of a run's jobs folder")
-    path: Path = parser.parse_args(arguments).job
-    job = HeadJob.model_validate_json(path.read_text())
-    folder = JobFolder(job.job.run_dir, path.parent.name)
+    parser.add_argument(
+        "--wait", type=float, default=SHOWN_SECONDS, metavar="SECONDS", help="how long the file may take to be seen"
+    )
+    given = parser.parse_args(arguments)
+    folder = JobFolder(given.job.absolute().parents[2], given.job.absolute().parent.name)
     with sigterm_raises(), _copied(os.environ.get(OUTPUT_VARIABLE)):
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        result = _result_of(job, folder)
-        folder.write_result(result)
-    return result.exit_code
+        return _leave(folder, _result_of(folder, given.wait))
 
 
-def _result_of(job: "HeadJob", folder: "JobFolder") -> "HeadResult":
+def _result_of(folder: "JobFolder", wait_seconds: float) -> "HeadResult":
     from agentic.training.head_job import HeadResult
 
-    killed_before = machine.memory_kills()
+    killed_before, work = machine.memory_kills(), "job"
     try:
+        job = _awaited(folder, wait_seconds)
+        work = job.work
         return asyncio.run(_work(job, Progress(folder)))
     except SystemExit:
-        return HeadResult(exit_code=failures.TERMINATED, line=f"{job.work} was told to end")
+        return HeadResult(exit_code=failures.TERMINATED, line=f"{work} was told to end")
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the main of a step's work, as in the contract
         failure = failures.classify(error)
         if not failure.expected:
             traceback.print_exception(error, file=sys.stderr)
         line = explained(failure.line, machine.memory_kills() - killed_before)
-        sys.stderr.write(f"{job.work}: {line}\n")
+        sys.stderr.write(f"{work}: {line}\n")
         return HeadResult(exit_code=failure.exit_code, line=line)
+
+
+def _awaited(folder: "JobFolder", wait_seconds: float) -> "HeadJob":
+    """What the step's pod has written a moment ago, perhaps on another machine."""
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            return folder.read_job()
+        except ValidationError as error:
+            if error.errors()[0]["type"] != "json_invalid":
+                raise PermanentError(
+                    f"{folder.job_file} is of another version ({failures.describe_validation(error)}): "
+                    "cluster.steps_image and cluster.trainer_image have to be of one release"
+                ) from error
+            problem: Exception = error
+        except OSError as error:
+            problem = error
+        if time.monotonic() >= deadline:
+            raise TransientError(
+                f"{folder.job_file} cannot be read on the head after {wait_seconds:g} s ({problem}): is the claim of "
+                "the runs mounted read-write-many in the head and in the steps?"
+            ) from problem
+        time.sleep(POLL_SECONDS)
+
+
+def _leave(folder: "JobFolder", result: "HeadResult") -> int:
+    """Write how it ended; returns the exit code, by which a follower goes when the volume takes nothing."""
+    try:
+        folder.write_result(result)
+    except OSError as error:
+        sys.stderr.write(f"{result.line}; this cannot be written to the volume: {error.strerror}\n")
+        return result.exit_code or failures.TRANSIENT
+    return result.exit_code
 
 
 def explained(line: str, killed: int) -> str:
@@ -96,10 +139,12 @@ async def _work(job: "HeadJob", progress: "Progress") -> "HeadResult":
 
 @contextmanager
 def _held(job: "HeadJob", progress: "Progress") -> Iterator[None]:
-    """Data set and model stay as they are, also when nobody follows any more."""
+    """The run is this job's alone, and data set and model stay as they are, also when nobody follows any more."""
     from agentic.files import locked_folder
 
     with ExitStack() as held:
+        others = partial(progress, 0, 1, "waiting for the end of another job of this run")
+        held.enter_context(locked_folder(job.job.run_dir / "jobs", others, exclusive=True))
         for name, folder in (("data set", job.job.data_dir), ("model", job.job.model_dir)):
             sys.stdout.write(f"loading {name} {folder}\n")
             waits = partial(progress, 0, 1, f"waiting for another run that makes {folder}")
@@ -115,6 +160,7 @@ class Progress:
         self._last: tuple[int, int, str] | None = None
         self._told_step: int | None = None
         self._told_at = 0.0
+        self._is_writable = True
 
     def __call__(self, done: int, total: int, message: str) -> None:
         from agentic.training.head_job import HeadProgress
@@ -123,7 +169,14 @@ class Progress:
         if report == self._last:
             return
         self._last = report
-        self._folder.write_progress(HeadProgress(*report))
+        try:
+            self._folder.write_progress(HeadProgress(*report))
+            self._is_writable = True
+        except OSError as error:
+            # The work is worth more than a report of it; a volume that stays full it will meet itself.
+            if self._is_writable:
+                sys.stderr.write(f"progress cannot be written to the volume: {error.strerror}\n")
+            self._is_writable = False
         now = time.monotonic()
         if done != self._told_step or now - self._told_at >= QUIET_SECONDS:
             self._told_step, self._told_at = done, now

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from agentic.cluster.resources import JsonObject
     from agentic.training.head_job import HeadJob, HeadResult
 
+ASKING_SECONDS = 15.0
+"""Of a pod's grace, for asking what becomes of its job: stopping it takes most of the rest."""
 TAIL_BYTES = 20_000
 """Of the engine's log that a trouble is looked for in: its end says why it ended."""
 
@@ -38,6 +40,7 @@ def launch(
 
     async def ensured() -> "RayHead":
         async with _connected(cluster) as api:
+            await close_in(api, cluster, rollout, step.workspace.run_id)
             return await _ensure(api, cluster, manifest_of(cluster, ray, train, rollout, step.workspace.run_id), step)
 
     return asyncio.run(ensured())
@@ -66,8 +69,9 @@ async def _work_on_head(cluster: ClusterSettings, job: "HeadJob", step: Step) ->
     from agentic.training.following import run_on_head
 
     async with _connected(cluster) as api:
-        await _close_in(api, cluster, job, step)
         work = job.job
+        port: int | None = getattr(work.sandbox, "proxy_port", None)
+        await close_in(api, cluster, work.rollout, work.run_id, port)
         manifest = manifest_of(cluster, work.ray, work.train, work.rollout, work.run_id)
         head = await _ensure(api, cluster, manifest, step)
         async with HeadWatch(api, head) as watch:
@@ -82,16 +86,17 @@ async def _work_on_head(cluster: ClusterSettings, job: "HeadJob", step: Step) ->
                 raise PermanentError(trouble) from error
 
 
-async def _close_in(api: "KubeApi", cluster: ClusterSettings, job: "HeadJob", step: Step) -> None:
-    """Let nobody but the run's own pods reach Ray, before it works. A trial server's sandboxes reach the proxy from
-    wherever they are, so that with one the cluster's own rules have to do."""
+async def close_in(
+    api: "KubeApi", cluster: ClusterSettings, rollout: RolloutSettings, run_id: str, proxy_port: int | None = None
+) -> None:
+    """Let nobody but the run's own pods reach Ray, before there is one; whoever runs rollouts opens the proxy's port. A
+    trial server's sandboxes reach the proxy from wherever they are, so that with one the cluster's own rules have to
+    do."""
     from agentic.cluster.apply import apply
     from agentic.cluster.objects.policies import ray_policy
 
-    if not cluster.network_policies or not job.job.rollout.use_local_trial:
-        return
-    port: int | None = getattr(job.job.sandbox, "proxy_port", None)
-    await apply(api, ray_policy(cluster, step.workspace.run_id, port), owner=owning_workflow(cluster))
+    if cluster.network_policies and rollout.use_local_trial:
+        await apply(api, ray_policy(cluster, run_id, proxy_port), owner=owning_workflow(cluster))
 
 
 async def _ensure(api: "KubeApi", cluster: ClusterSettings, manifest: "JsonObject", step: Step) -> "RayHead":
@@ -158,14 +163,20 @@ def _token_file(run_dir: Path) -> Path:
 
 
 def ensure_token(path: Path) -> str:
-    """The run's token; made by the first who needs it, kept while the run's folder is."""
+    """The run's token; made by the first who needs it, kept while the run's folder is. Whole or not there at all: an
+    empty one would be the token of a run whose step was killed in between, for good."""
+    from agentic.files import locked_folder
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
-    except FileExistsError:
-        pass
-    return path.read_text()
+    with locked_folder(path, lambda: None, exclusive=True):
+        if not path.exists() or not path.read_text().strip():
+            partial = path.with_name(f".{path.name}.{os.getpid()}")
+            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(secrets.token_hex(32))
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        return path.read_text()
 
 
 @asynccontextmanager
@@ -202,8 +213,9 @@ async def takes_job_along(api: "KubeApi") -> bool:
     if not name:
         return True
     try:
-        workflow = await api.get(WORKFLOWS, name)
-    except AgenticError:
+        async with asyncio.timeout(ASKING_SECONDS):
+            workflow = await api.get(WORKFLOWS, name)
+    except (AgenticError, TimeoutError):
         return True
     is_going = (workflow.get("status") or {}).get("phase") == "Running"
     return not is_going or bool((workflow.get("spec") or {}).get("shutdown"))

@@ -19,7 +19,16 @@ from typing import NamedTuple, Protocol
 
 from agentic.errors import AgenticError, PermanentError, TransientError
 from agentic.training.errors import HeadLostError, HeadUnreachableError, TrainingError, TrainingInterrupted
-from agentic.training.head_job import RUN_KEY, HeadJob, HeadProgress, HeadResult, JobFolder, attempts, next_id
+from agentic.training.head_job import (
+    RUN_KEY,
+    HeadJob,
+    HeadProgress,
+    HeadResult,
+    JobFolder,
+    attempts,
+    in_order,
+    next_id,
+)
 from agentic.training.ray_jobs import JobStatus, RayJob, RayJobClient, Submission
 
 OnProgress = Callable[[int, int, str], None]
@@ -113,15 +122,17 @@ class Follower:
         known = await self._patiently(self._jobs.jobs)
         own = [one for one in known if one.submission_id and (one.metadata or {}).get(RUN_KEY) == job.job.run_id]
         living = [str(one.submission_id) for one in own if not one.status.is_over]
-        for other in (name for name in living if not name.startswith(job.prefix)):
-            self._say(f"stopping {other}, which works on this run with other inputs")
+        same = in_order(job.prefix, living)
+        # The first of several holds the run's folder: another one's submission had arrived after its step was gone.
+        for other in (name for name in living if name not in same[:1]):
+            why = "does the same a second time" if other in same else "works on this run with other inputs"
+            self._say(f"stopping {other}, which {why}")
             if not await self.stop(other):
                 raise TrainingInterrupted(f"{other} does not end, and two must not work on one run: try again")
-        same = [name for name in living if name.startswith(job.prefix)]
         if same:
-            self._say(f"picking up {same[-1]}, which is still going")
-            self.current = same[-1]
-            return same[-1]
+            self._say(f"picking up {same[0]}, which is still going")
+            self.current = same[0]
+            return same[0]
         used = [*(str(one.submission_id) for one in own), *attempts(self._run_dir)]
         return await self._submit(job, next_id(job.prefix, used))
 
@@ -186,6 +197,8 @@ class Follower:
         finally:
             task.cancel()
             await asyncio.wait({task})
+            if not task.cancelled() and (problem := task.exception()) is not None:
+                self._say(f"the log of {submission_id} was shown in part only: {problem}")
 
     async def _print(self, submission_id: str, print_log: Callable[[str], None]) -> None:
         printed = 0

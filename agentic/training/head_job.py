@@ -72,7 +72,8 @@ class HeadResult(BaseModel):
 
 
 class JobFolder:
-    """The files of one submission."""
+    """The files of one submission. A volume that cannot be read at the moment has nothing: the other side replaces
+    files while they are read, which some network volumes answer with an error (ESTALE)."""
 
     def __init__(self, run_dir: Path, submission_id: str) -> None:
         self._folder = run_dir / "jobs" / submission_id
@@ -90,6 +91,10 @@ class JobFolder:
     def write_job(self, job: HeadJob) -> None:
         files.write_text(self.job_file, job.model_dump_json(indent=1))
 
+    def read_job(self) -> HeadJob:
+        """What was asked for. Raises OSError and ValidationError."""
+        return HeadJob.model_validate_json(self.job_file.read_text())
+
     def write_progress(self, progress: HeadProgress) -> None:
         files.write_json(self._folder / "progress.json", list(progress))
 
@@ -100,22 +105,28 @@ class JobFolder:
         """The last report, if there is one."""
         try:
             done, total, message = json.loads((self._folder / "progress.json").read_text())
-        except (FileNotFoundError, ValueError):
-            return None  # not yet, or a volume that shows a file before its content
+        except (OSError, ValueError):
+            return None  # not yet, not now, or a volume that shows a file before its content
         return HeadProgress(int(done), int(total), str(message))
 
     def read_result(self) -> HeadResult | None:
         """How it ended, if it said so."""
         try:
             return HeadResult.model_validate_json((self._folder / "result.json").read_text())
-        except (FileNotFoundError, ValidationError):
+        except (OSError, ValidationError):
             return None
+
+
+def in_order(prefix: str, names: Iterable[str]) -> list[str]:
+    """Those submission ids that are attempts at the work of this prefix, the first attempt first."""
+    same = {name: name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+    return sorted((name for name, tail in same.items() if tail.isdigit()), key=lambda name: int(same[name]))
 
 
 def next_id(prefix: str, known: Iterable[str]) -> str:
     """The submission id of the next attempt: Ray takes each only once."""
-    numbers = [tail for name in known if name.startswith(prefix) and (tail := name.removeprefix(prefix)).isdigit()]
-    return f"{prefix}{max(map(int, numbers), default=0) + 1}"
+    last = in_order(prefix, known)[-1:]
+    return f"{prefix}{int(last[0].removeprefix(prefix)) + 1 if last else 1}"
 
 
 def attempts(run_dir: Path) -> list[str]:

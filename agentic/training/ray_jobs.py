@@ -76,7 +76,7 @@ class RayJobClient:
             token: of the run's head; `None` for a head without authentication.
         """
         self._address = address.rstrip("/")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._session = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=CALL_SECONDS))
 
     async def __aenter__(self) -> "RayJobClient":

@@ -1,5 +1,6 @@
 """The program of a Ray job: it says how it ended on the volume, by its exit code and on the container's own output."""
 
+import json
 import os
 import signal
 import subprocess
@@ -42,10 +43,10 @@ def written(workspace: Path, **changes: Any) -> JobFolder:
     return folder
 
 
-def start(folder: JobFolder, output: Path) -> "subprocess.Popen[str]":
+def start(folder: JobFolder, output: Path, options: str = "") -> "subprocess.Popen[str]":
     """Through a shell in a session of its own, as Ray does."""
     return subprocess.Popen(
-        folder.command,
+        folder.command + options,
         shell=True,
         start_new_session=True,
         cwd=REPOSITORY,
@@ -70,6 +71,61 @@ def test_a_job_that_cannot_work_says_why_at_all_places(tmp_path: Path, changes: 
     assert result.line in printed
     assert "loading model" in printed
     assert output.read_text() == printed, "the container's own output has the same"
+
+
+def test_a_job_that_is_not_to_be_seen_may_be_seen_by_the_next_try(tmp_path: Path) -> None:
+    """Volumes show files of other machines late; that is no fault of the settings."""
+    folder = written(tmp_path)
+    folder.job_file.write_text(folder.job_file.read_text()[:100])
+    job = start(folder, tmp_path, " --wait 0.1")
+    printed, _ = job.communicate(timeout=50)
+    assert job.returncode == 75, printed
+    result = folder.read_result()
+    assert result is not None
+    assert result.exit_code == 75
+    assert "mounted read-write-many" in result.line
+
+
+def test_a_job_of_another_version_says_which_images_do_not_fit(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    content = json.loads(folder.job_file.read_text())
+    folder.job_file.write_text(json.dumps({**content, "from_the_future": 1}))
+    job = start(folder, tmp_path)
+    printed, _ = job.communicate(timeout=50)
+    assert job.returncode == 78, printed
+    result = folder.read_result()
+    assert result is not None
+    assert "cluster.steps_image and cluster.trainer_image have to be of one release" in result.line
+    assert "from_the_future" in result.line
+
+
+def test_a_volume_that_takes_nothing_changes_no_exit_code(tmp_path: Path) -> None:
+    """Neither a report of progress nor the result can be written; both names are taken by folders."""
+    folder = written(tmp_path)
+    for name in ("progress.json", "result.json"):
+        (folder.job_file.parent / name).mkdir()
+    job = start(folder, tmp_path)
+    with locked_folder(tmp_path / "datasets" / "repair", lambda: None, exclusive=True):
+        assert job.stdout is not None
+        while "waiting for another run" not in (line := job.stdout.readline()):
+            assert line, "it ended"
+    printed, _ = job.communicate(timeout=50)
+    assert job.returncode == 78, printed
+    assert "is no complete data set" in printed
+    assert "this cannot be written to the volume: Is a directory" in printed
+
+
+def test_jobs_of_one_run_work_one_after_the_other(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    job = start(folder, tmp_path)
+    with locked_folder(tmp_path / "runs" / "r" / "jobs", lambda: None, exclusive=True):
+        deadline = time.monotonic() + 50
+        while (progress := folder.read_progress()) is None or "another job of this run" not in progress.message:
+            assert time.monotonic() < deadline, progress
+            time.sleep(0.05)
+        assert job.poll() is None
+    printed, _ = job.communicate(timeout=50)
+    assert "is no complete data set" in printed
 
 
 def test_a_job_that_is_told_to_end_says_so(tmp_path: Path) -> None:

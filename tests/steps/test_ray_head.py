@@ -2,6 +2,7 @@
 
 import stat
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,17 @@ def test_a_token_is_made_once_and_nobody_else_reads_it(tmp_path: Path) -> None:
     assert ensure_token(path) == ensure_token(path) == path.read_text()
     assert len(path.read_text()) == 64
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_token_that_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+    """A step that was killed between making the file and writing it."""
+    (tmp_path / "ray.token").touch(mode=0o600)
+    assert len(ensure_token(tmp_path / "ray.token")) == 64
+
+
+def test_two_steps_that_make_a_token_at_once_have_the_same(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(ensure_token, [tmp_path / "ray.token"] * 8))) == 1
 
 
 def test_a_cluster_belongs_to_the_workflow_of_its_own_namespace_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,57 @@ async def test_what_works_on_the_run_with_other_inputs_is_stopped_first(step: St
     await task
 
 
+async def test_of_several_that_do_the_same_the_first_goes_on_alone(step: Step) -> None:
+    """A submission may arrive after its step was gone, and beside the next one's."""
+    of_run = {"agentic-rl/run": "r", "agentic-rl/step": "train"}
+    for number in (10, 9, 11):
+        name = f"{step.job.prefix}{number}"
+        step.double.jobs[name] = FakeJob(name, "x", of_run)
+        JobFolder(step.job.job.run_dir, name).write_job(step.job)
+    task = step.start()
+    await until(lambda: any("picking up" in message for _, _, message in step.heard))
+    assert sorted(step.double.stopped) == [f"{step.job.prefix}10", f"{step.job.prefix}11"]
+    first = f"{step.job.prefix}9"
+    JobFolder(step.job.job.run_dir, first).write_result(DONE)
+    step.double.end(first, "SUCCEEDED", 0)
+    assert (await task).trained == TRAINED
+
+
+async def test_files_that_cannot_be_read_at_the_moment_are_read_later(step: Step) -> None:
+    """Network volumes answer with an error while the other side replaces a file."""
+    task = step.start()
+    await until(lambda: step.double.submitted)
+    unreadable = [step.folder.job_file.with_name(name) for name in ("progress.json", "result.json")]
+    for path in unreadable:
+        path.mkdir()
+    step.double.end(step.double.submitted[-1], "SUCCEEDED", 0)
+    await asyncio.sleep(0.1)
+    assert not task.done()
+    for path in unreadable:
+        path.rmdir()
+    step.folder.write_result(DONE)
+    assert (await task).trained == TRAINED
+
+
+async def test_a_log_that_cannot_be_shown_is_told_and_ends_nothing(step: Step) -> None:
+    def refuse(text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def gives_up() -> bool:
+        return False
+
+    def hear(done: int, total: int, message: str) -> None:
+        step.heard.append((done, total, message))
+
+    task = asyncio.create_task(run_on_head(step, step.job, hear, refuse, gives_up, pace=QUICK))
+    await until(lambda: step.double.submitted)
+    step.double.print(step.double.submitted[0], "loading model\n")
+    await asyncio.sleep(0.1)
+    step.finish(DONE)
+    assert (await task).trained == TRAINED
+    assert "was shown in part only: [Errno 28]" in step.heard[-1][2]
+
+
 async def test_jobs_of_other_runs_on_the_head_are_left_alone(step: Step) -> None:
     step.double.jobs["theirs"] = FakeJob("theirs", "x", {"agentic-rl/run": "another"})
     task = step.start()

@@ -33,3 +33,26 @@ async def test_no_log_shows_nothing(tmp_path: Path) -> None:
     async with relayed(tmp_path / "none.log", shown.append):
         pass
     assert shown == []
+
+
+async def test_a_log_that_cannot_be_read_ends_nothing_and_is_shown_once_it_can(tmp_path: Path) -> None:
+    log, shown = tmp_path / "trainer.log", list[str]()
+    log.mkdir()
+    async with relayed(log, shown.append):
+        await asyncio.sleep(0.1)
+        log.rmdir()
+        log.write_text("one\n")
+    assert shown == ["one\n"]
+    log.unlink()
+    log.mkdir()
+    async with relayed(log, shown.append):
+        pass
+    assert shown == ["one\n"]
+
+
+async def test_a_log_that_is_begun_anew_is_shown_from_its_beginning(tmp_path: Path) -> None:
+    log, shown = tmp_path / "trainer.log", list[str]()
+    log.write_text("of an earlier start\n")
+    async with relayed(log, shown.append):
+        log.write_text("one\n")
+    assert shown == ["one\n"]
