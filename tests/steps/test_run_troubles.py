@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from steps.markers import Marker
 from steps.run_troubles import find_run_troubles, judge_rollouts
 
 
@@ -18,9 +19,7 @@ def write_log(run_dir: Path, step: str, text: str, ended: float | None = None) -
 
 
 def mark_done(run_dir: Path, step: str, ended: float) -> None:
-    path = run_dir / "done" / f"{step}-0.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"step": step, "ended": ended}))
+    Marker(run_dir, step, {}).write({}, 1, ended - 1, ended)
 
 
 def record(step: int, reward: float | None = 0.0, **more: Any) -> dict[str, Any]:
