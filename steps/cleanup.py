@@ -1,9 +1,12 @@
 """The exit handler: ends what a run may have left, by its id. Safe to run at any time, and again."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from agentic.cluster.settings import ClusterSettings
+from agentic.errors import AgenticError, PermanentError, TransientError
 from agentic.sandbox.settings import KubeSandbox, SandboxSettings
 from steps import contract
 from steps.command import main
@@ -47,16 +50,40 @@ def run(inputs: CleanupInput) -> CleanupOutput:
 
 
 def _clean(inputs: CleanupInput, step: Step) -> CleanupOutput:
-    clusters = _end_cluster(inputs.cluster, step) if step.on_argo else 0
+    """Each part, whatever became of the one before: a pod whose node is lost may keep its cluster for ever, and is no
+    reason to leave sandboxes running."""
+    is_over, failures = inputs.status in ENDED, list[AgenticError]()
+    attempted = partial(_attempt, failures)
+    clusters = attempted(lambda: _end_cluster(inputs.cluster, step)) if step.on_argo else 0
     processes = 0 if step.on_argo else _end_processes(step)
     is_reached = isinstance(inputs.sandbox, KubeSandbox) or not step.on_argo
-    is_over = inputs.status in ENDED
-    sandboxes = asyncio.run(_sweep(inputs.sandbox, step, is_over=is_over)) if is_reached else 0
-    rest = asyncio.run(_sweep_rest(inputs.cluster, step)) if step.on_argo and is_over else []
+    sandboxes = attempted(lambda: asyncio.run(_sweep(inputs.sandbox, step, is_over=is_over))) if is_reached else 0
+    rest: list[str] = []
+    if step.on_argo and is_over:
+        attempted(lambda: rest.extend(asyncio.run(_sweep_rest(inputs.cluster, step))))
     what = "RayClusters" if step.on_argo else "processes"
     more = f", removed: {', '.join(rest)}" if rest else ""
-    step.progress(1, 1, f"{clusters if step.on_argo else processes} {what} and {sandboxes} sandboxes ended{more}")
+    line = f"{clusters if step.on_argo else processes} {what} and {sandboxes} sandboxes ended{more}"
+    step.progress(1, 1, line)
+    _raise_all(failures, line)
     return CleanupOutput(processes=processes, clusters=clusters, sandboxes=sandboxes, rest=len(rest))
+
+
+def _attempt(failures: list[AgenticError], part: Callable[[], int | None]) -> int:
+    """What the part gives, or 0 and its failure kept."""
+    try:
+        return part() or 0
+    except AgenticError as error:
+        failures.append(error)
+        return 0
+
+
+def _raise_all(failures: list[AgenticError], line: str) -> None:
+    """As one that may pass, if one of them may."""
+    if not failures:
+        return
+    kind = TransientError if any(isinstance(one, TransientError) for one in failures) else PermanentError
+    raise kind(f"{'; '.join(map(str, failures))} ({line})")
 
 
 def _end_processes(step: Step) -> int:

@@ -26,11 +26,13 @@ from agentic.cluster.resources import (
     uid_of,
 )
 
-KRUISE, EXTENSIONS = ("agents.kruise.io", "v1alpha1"), ("extensions.agents.x-k8s.io", "v1beta1")
+KRUISE = ("agents.kruise.io", "apps.kruise.io")
+"""Groups of the same kinds: today's, and the one that older guides name."""
+EXTENSIONS = ("extensions.agents.x-k8s.io", "v1beta1")
 SANDBOXES = (
-    Resource(*KRUISE, "sandboxclaims", "SandboxClaim"),
-    Resource(*KRUISE, "sandboxsets", "SandboxSet"),
-    Resource(*KRUISE, "sandboxes", "Sandbox"),
+    *(Resource(group, "v1alpha1", "sandboxclaims", "SandboxClaim") for group in KRUISE),
+    *(Resource(group, "v1alpha1", "sandboxsets", "SandboxSet") for group in KRUISE),
+    *(Resource(group, "v1alpha1", "sandboxes", "Sandbox") for group in KRUISE),
     Resource(*EXTENSIONS, "sandboxclaims", "SandboxClaim"),
     Resource(*EXTENSIONS, "sandboxwarmpools", "SandboxWarmPool"),
     Resource(*EXTENSIONS, "sandboxtemplates", "SandboxTemplate"),

@@ -7,8 +7,9 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
-from kube_api import KubeApiServer
+from kube_api import Fault, KubeApiServer
 
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, FixedCredentials
@@ -40,7 +41,8 @@ async def api(server: KubeApiServer) -> AsyncIterator[KubeClient]:
         yield api
 
 
-async def clean(server: KubeApiServer, folder: Path, status: str) -> None:
+async def clean(server: KubeApiServer, folder: Path, status: str, *, exit_code: int = 0) -> str:
+    """What it printed."""
     context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "rl"}}
     clusters, users = [{"name": "c", "cluster": {"server": server.address}}], [{"name": "u", "user": {}}]
     config = {"kind": "Config", "clusters": clusters, "users": users, "contexts": [context], "current-context": "c"}
@@ -60,7 +62,8 @@ async def clean(server: KubeApiServer, folder: Path, status: str) -> None:
         stderr=asyncio.subprocess.STDOUT,
     )
     said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
+    assert process.returncode == exit_code, said.decode()
+    return said.decode()
 
 
 async def names(api: KubeClient, kind: Resource) -> list[str]:
@@ -85,3 +88,15 @@ async def test_by_hand_what_may_still_be_in_use_stays(api: KubeClient, server: K
     await clean(server, tmp_path, "unknown")
     assert await names(api, RAY_CLUSTERS) == []
     assert await names(api, JOBS) == ["ended", "going", "of-another-run"]
+
+
+@pytest.mark.parametrize(("status", "exit_code"), [(403, 78), (409, 75)])
+async def test_a_part_that_fails_keeps_no_other_from_being_done(
+    api: KubeClient, server: KubeApiServer, tmp_path: Path, status: int, exit_code: int
+) -> None:
+    server.faults.append(Fault(path="/rayclusters/", status=status))
+    said = await clean(server, tmp_path, "Failed", exit_code=exit_code)
+    assert "rayclusters raycluster-verl" in said
+    assert await names(api, RAY_CLUSTERS) == [], "the sweep by label takes it"
+    assert await names(api, NETWORK_POLICIES) == []
+    assert await names(api, JOBS) == ["ended", "of-another-run"]

@@ -53,6 +53,13 @@ async def test_all_of_the_run_goes_the_trainer_first_and_policies_last(api: Kube
     assert await sweep(api, "rl", "r1") == []
 
 
+async def test_sandboxes_of_the_group_that_older_guides_name_go_as_well(api: KubeClient) -> None:
+    older = Resource("apps.kruise.io", "v1alpha1", "sandboxsets", "SandboxSet")
+    await make(api, older, "astropy-astropy-12907", "r1")
+    assert await left(api, "rl", "r1") == ["SandboxSet astropy-astropy-12907"]
+    assert await sweep(api, "rl", "r1") == ["SandboxSet astropy-astropy-12907"]
+
+
 async def test_other_runs_and_what_runs_share_stay(api: KubeClient) -> None:
     for kind in KINDS:
         await make(api, kind, "theirs", "r2")
