@@ -8,7 +8,7 @@ beside another run.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from agentic.cluster.access import lacking
 from agentic.cluster.api import KubeApi
@@ -26,6 +26,7 @@ from agentic.cluster.resources import (
     CLAIMS,
     EVENTS,
     NODES,
+    ROLE_BINDINGS,
     ROLES,
     STORAGE_CLASSES,
     VOLUMES,
@@ -45,6 +46,8 @@ LOOK_SECONDS = 1.0
 """Between two looks at the events of claims that are not bound."""
 LASTING_SECONDS = 15.0
 """How long what does not pass without a change may stay: a driver that is throttled says the same for a moment."""
+WAITS = "WaitForFirstConsumer"
+"""Reason of an event of such a claim, and binding mode of its class."""
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotation of a claim whose first pod has a node."""
 
@@ -65,7 +68,10 @@ async def ensure_base(client: KubeApi, settings: ClusterSettings, more: Sequence
     done = [await _ensure_claim(client, claim, facts) for claim in claims(settings)]
     done += await _ensure_rights(client, settings, more)
     names = [name_of(claim) for claim in claims(settings)]
-    return done + await wait_for_claims(client, names, settings.bound_timeout_seconds, settings.namespace)
+    late = [name_of(one) for one in facts.classes or () if one.get("volumeBindingMode") == WAITS]
+    return done + await wait_for_claims(
+        client, names, settings.bound_timeout_seconds, settings.namespace, late_classes=late
+    )
 
 
 async def storage_facts(client: KubeApi, settings: ClusterSettings) -> StorageFacts:
@@ -106,51 +112,72 @@ async def _ensure_rights(client: KubeApi, settings: ClusterSettings, more: Seque
             done.append(f"{what} is there, made by somebody else")
         except (ForbiddenError, AdmissionRefusedError) as error:
             # The second is how the API server words that nobody gives rights that he does not have.
-            await _require_there(client, manifest, error)
-            done.append(f"{what} is there, and not ours to change")
+            is_seen = await _require_there(client, manifest, error)
+            done.append(
+                f"{what} is {'there, and' if is_seen else 'not ours to look at, hence taken to be there, and'} "
+                "not ours to change"
+            )
         else:
             done.append(f"{what} is applied")
     return done
 
 
 async def _require_enough(client: KubeApi, manifest: JsonObject) -> None:
-    """A Role that is not ours to change has to give what the pipeline needs; other kinds say nothing about rights."""
-    if manifest["kind"] != ROLES.kind:
+    """What is not ours to change has to give what the pipeline needs: a Role its rights, a RoleBinding these to the
+    pods' account."""
+    kind = resource_of(manifest)
+    if kind not in (ROLES, ROLE_BINDINGS):
         return
-    found = await client.get(ROLES, name_of(manifest), namespace=manifest["metadata"]["namespace"])
-    missing = lacking(manifest["rules"], found.get("rules") or ())
+    found = await client.get(kind, name_of(manifest), namespace=manifest["metadata"]["namespace"])
+    missing = lacking(manifest["rules"], found.get("rules") or ()) if kind == ROLES else _unbound(manifest, found)
     if missing:
         raise ForeignObjectError(
-            f"Role {name_of(manifest)} is not ours to change and lacks {', '.join(missing)}: have an admin add them, "
-            "or set cluster.service_account to a name that is free"
+            f"{kind.kind} {name_of(manifest)} is not ours to change and lacks {', '.join(missing)}: have an admin add "
+            "them, or set cluster.service_account to a name that is free"
         )
 
 
-async def _require_there(client: KubeApi, manifest: JsonObject, error: AgenticError) -> None:
+def _unbound(wanted: JsonObject, found: JsonObject) -> list[str]:
+    """What a RoleBinding does not bind that it should."""
+    subjects = [{key: one.get(key) for key in ("kind", "name", "namespace")} for one in found.get("subjects") or ()]
+    missing = [f"{one['kind']} {one['name']} as a subject" for one in wanted["subjects"] if one not in subjects]
+    role, given = wanted["roleRef"], found.get("roleRef") or {}
+    is_same = all(given.get(key) == role[key] for key in ("kind", "name"))
+    return missing if is_same else [*missing, f"{role['kind']} {role['name']} (it gives {given.get('name')})"]
+
+
+async def _require_there(client: KubeApi, manifest: JsonObject, error: AgenticError) -> bool:
+    """Whether it was seen."""
     resource, name = resource_of(manifest), name_of(manifest)
     try:
         found = await find(client, resource, name, manifest["metadata"]["namespace"])
     except ForbiddenError:
-        return
+        return False
     if found is None:
         raise ForbiddenError(
             f"{error}; there is no {resource.kind} {name}: have an admin apply what python3 workflows/submit.py render "
             "--objects DIR writes"
         ) from error
     await _require_enough(client, manifest)
+    return True
 
 
 async def wait_for_claims(
-    client: KubeApi, names: Sequence[str], timeout_seconds: float, namespace: str | None = None
+    client: KubeApi,
+    names: Sequence[str],
+    timeout_seconds: float,
+    namespace: str | None = None,
+    *,
+    late_classes: Collection[str] = (),
 ) -> list[str]:
-    """Returns when each is bound, or waits for its first pod only."""
+    """Returns when each is bound, or waits for its first pod only, as those of `late_classes` do."""
     clock = asyncio.get_running_loop().time
     began, troubled_since = clock(), None
     async with Watcher(client, CLAIMS, namespace=namespace) as watcher:
         while True:
             unbound = [body for body in _present(watcher, names) if not _is_bound(body)]
             events = [event for body in unbound for event in await _events_of(client, body)]
-            pending = [body for body in unbound if not _waits_for_a_pod(body, events)]
+            pending = [body for body in unbound if not _waits_for_a_pod(body, events, late_classes)]
             if not pending:
                 waiting = {name_of(body) for body in unbound}
                 return [_state(name, name in waiting) for name in names]
@@ -194,11 +221,14 @@ async def _events_of(client: KubeApi, claim: JsonObject) -> Sequence[JsonObject]
     return [event for event in found.items if event["involvedObject"].get("uid") in (None, uid_of(claim))]
 
 
-def _waits_for_a_pod(claim: JsonObject, events: Sequence[JsonObject]) -> bool:
-    """Until the scheduler has found a node for the first pod that uses it; from then on it has to be bound."""
+def _waits_for_a_pod(claim: JsonObject, events: Sequence[JsonObject], late_classes: Collection[str]) -> bool:
+    """Until the scheduler has found a node for the first pod that uses it; from then on it has to be bound. By its
+    class, or by an event where classes may not be read."""
     if SELECTED_NODE in (claim["metadata"].get("annotations") or {}):
         return False
-    names = {event["involvedObject"].get("name") for event in events if event.get("reason") == "WaitForFirstConsumer"}
+    if claim["spec"].get("storageClassName") in late_classes:
+        return True
+    names = {event["involvedObject"].get("name") for event in events if event.get("reason") == WAITS}
     return name_of(claim) in names
 
 

@@ -26,6 +26,12 @@ DISKS = frozenset(
 )
 """Drivers whose volumes one node mounts at a time."""
 
+UNUSABLE = {
+    "ReadWriteOncePod": "one pod mounts at a time, where a step, Ray's head and image builds do at once",
+    "ReadOnlyMany": "nothing can be written to, where downloads and runs are",
+}
+"""Access modes of claims that serve no run, and why."""
+
 
 @dataclass(frozen=True, slots=True)
 class StorageFacts:
@@ -96,7 +102,13 @@ def _of_claim(claim: _Claim) -> Iterator[str]:
     if claim.found is None:
         return
     modes = claim.found["spec"].get("accessModes") or []
-    if claim.asked.storage == "shared" and "ReadWriteMany" not in modes:
+    unusable = next((why for mode, why in UNUSABLE.items() if modes and set(modes) <= {mode}), None)
+    if unusable is not None:
+        yield (
+            f"claim {claim.asked.claim} exists with {', '.join(modes)} alone, which {unusable}: name another in "
+            f"{claim.setting}.claim"
+        )
+    elif claim.asked.storage == "shared" and "ReadWriteMany" not in modes:
         yield (
             f"claim {claim.asked.claim} exists with {', '.join(modes)}, which several nodes cannot mount, but "
             f"{claim.setting}.storage is shared: set it to block, or name another claim"
@@ -184,13 +196,14 @@ def _zones_of_disk(claim: _Claim, chosen: JsonObject | None, facts: StorageFacts
     for volume in facts.volumes or ():
         if name_of(volume) == volume_name:
             terms = (volume["spec"].get("nodeAffinity") or {}).get("required", {}).get("nodeSelectorTerms") or ()
-            return f"its volume {volume_name} is", _zones(one for term in terms for one in term["matchExpressions"])
+            expressions = (one for term in terms for one in term.get("matchExpressions") or ())
+            return f"its volume {volume_name} is", _zones(expressions)
     if chosen is None:
         return "", set()
     parameters = chosen.get("parameters") or {}
     named = [zone for key in ("zoneId", "zone", "zones") for zone in parameters.get(key, "").split(",") if zone.strip()]
     terms = chosen.get("allowedTopologies") or ()
-    allowed = _zones(one for term in terms for one in term["matchLabelExpressions"])
+    allowed = _zones(one for term in terms for one in term.get("matchLabelExpressions") or ())
     return f"StorageClass {name_of(chosen)} makes disks", {zone.strip() for zone in named} | allowed
 
 

@@ -12,8 +12,17 @@ from agentic.cluster.base import SELECTED_NODE, ensure_base, wait_for_claims
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, FixedCredentials
 from agentic.cluster.errors import ForbiddenError, ForeignObjectError, StorageMisfitError, WaitTimeoutError
-from agentic.cluster.objects.rights import MoreRights, pipeline_rules
-from agentic.cluster.resources import CLAIMS, EVENTS, ROLES, SERVICE_ACCOUNTS, STORAGE_CLASSES, JsonObject, name_of
+from agentic.cluster.objects.rights import MoreRights, pipeline_rules, rights
+from agentic.cluster.resources import (
+    CLAIMS,
+    EVENTS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    STORAGE_CLASSES,
+    JsonObject,
+    name_of,
+)
 from agentic.cluster.settings import ClusterSettings, KubeClientSettings
 from agentic.cluster.storage import DEFAULT_CLASS
 
@@ -110,6 +119,35 @@ async def test_an_account_that_an_admin_made_is_taken_by_who_may_not_make_one(
     assert "Role rayclustertest is there, and not ours to change" in await ensure_base(api, settings())
 
 
+async def test_what_may_not_be_looked_at_is_not_told_as_seen(api: KubeClient, server: KubeApiServer) -> None:
+    bind_at_once(server)
+    server.faults.append(Fault(path="/(serviceaccounts|roles|rolebindings)/", status=403, times=99))
+    done = await ensure_base(api, settings())
+    assert "Role rayclustertest is not ours to look at, hence taken to be there, and not ours to change" in done
+
+
+@pytest.mark.parametrize(
+    ("change", "lacks"),
+    [
+        ({"subjects": []}, "ServiceAccount rayclustertest as a subject"),
+        ({"subjects": [{"kind": "User", "name": "rayclustertest"}]}, "ServiceAccount rayclustertest as a subject"),
+        ({"roleRef": {"kind": "Role", "name": "view"}}, r"Role rayclustertest \(it gives view\)"),
+    ],
+)
+async def test_a_binding_of_somebody_else_has_to_bind_the_account(
+    api: KubeClient, server: KubeApiServer, change: JsonObject, lacks: str
+) -> None:
+    bind_at_once(server)
+    (binding,) = (body for body in rights(settings()) if body["kind"] == ROLE_BINDINGS.kind)
+    bare = {**binding, "metadata": {"name": "rayclustertest"}}
+    await api.create(ROLE_BINDINGS, {**bare, **change})
+    with pytest.raises(ForeignObjectError, match=f"RoleBinding rayclustertest is not ours to change and lacks {lacks}"):
+        await ensure_base(api, settings())
+    await api.delete(ROLE_BINDINGS, "rayclustertest")
+    await api.create(ROLE_BINDINGS, bare)
+    assert "RoleBinding rayclustertest is there, made by somebody else" in await ensure_base(api, settings())
+
+
 async def test_a_role_of_somebody_else_has_to_give_enough(api: KubeClient, server: KubeApiServer) -> None:
     bind_at_once(server)
     rules = pipeline_rules()
@@ -139,6 +177,18 @@ async def test_a_claim_that_waits_for_its_first_pod_is_as_good_as_bound(api: Kub
     words = "waiting for first consumer to be created before binding"
     await say(api, "verl-models", "WaitForFirstConsumer", words, "Normal")
     assert await wait_for_claims(api, ["verl-models"], 20) == ["claim verl-models gets its volume with its first pod"]
+
+
+async def test_who_may_not_read_events_knows_a_class_that_waits_for_a_pod(
+    api: KubeClient, server: KubeApiServer
+) -> None:
+    late = {"provisioner": "driver.example", "volumeBindingMode": "WaitForFirstConsumer"}
+    await api.create(STORAGE_CLASSES, {**STORAGE_CLASSES.head("late"), **late})
+    server.faults.append(Fault(method="GET", path="/events", status=403, times=99))
+    named = {"storage_class": "late", "size": "1Gi"}
+    sections = {"models": "verl-models", "datasets": "verl-dataset", "runs": "verl-runs"}
+    done = await ensure_base(api, settings(**{key: {"claim": name, **named} for key, name in sections.items()}))
+    assert "claim verl-runs gets its volume with its first pod" in done
 
 
 async def test_once_a_pod_uses_it_it_has_to_be_bound(api: KubeClient) -> None:

@@ -151,3 +151,20 @@ def test_a_claim_that_exists_is_judged_by_what_it_is() -> None:
     assert found[0].startswith("claim verl-models exists with ReadWriteOnce, which several nodes cannot mount")
     lost = StorageFacts(claims={"verl-models": claim(phase="Lost")}, classes=[SHARED])
     assert only(storage_problems(settings(), lost)).startswith("claim verl-models has lost its volume")
+
+
+@pytest.mark.parametrize(("mode", "why"), [("ReadWriteOncePod", "one pod mounts"), ("ReadOnlyMany", "be written to")])
+@pytest.mark.parametrize("storage", ["shared", "block"])
+def test_a_claim_that_no_run_can_use_is_refused_as_either_kind(mode: str, why: str, storage: str) -> None:
+    facts = StorageFacts(claims={"verl-models": claim(accessModes=[mode])})
+    line = only(storage_problems(settings({"storage": storage}, **ONE_NODE), facts))
+    assert line.startswith(f"claim verl-models exists with {mode} alone, which ")
+    assert why in line
+
+
+def test_a_volume_that_is_bound_to_a_node_by_its_name_has_no_zone_to_compare() -> None:
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]}]
+    volume = {**VOLUMES.head("pv-1"), "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}
+    there = claim(accessModes=["ReadWriteOnce"], volumeName="pv-1", storageClassName="disk")
+    facts = StorageFacts(claims={"verl-models": there}, classes=[SHARED], nodes=[node("gpu-1", "a")], volumes=[volume])
+    assert storage_problems(settings({"storage": "block"}, **ONE_NODE), facts) == []
