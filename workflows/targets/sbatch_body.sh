@@ -49,8 +49,9 @@ ray_node() { # [HEAD-ADDRESS]
     if ((${#DATA_INTERFACES[@]})); then device=$(IFS=,; printf '%s' "${DATA_INTERFACES[*]}"); fi
     # NCCL and gloo would each choose for themselves, and on a node with several networks not the same one.
     if [[ -n $device ]]; then export NCCL_SOCKET_IFNAME=$device GLOO_SOCKET_IFNAME=$device TP_SOCKET_IFNAME=$device; fi
-    # Ray adds 15 to its workers' niceness; beside any other process they then starve.
-    export VLLM_HOST_IP=$address RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0
+    # Ray adds 15 to its workers' niceness; beside any other process they then starve. A node that is told to end has
+    # nothing to hand over, and would wait 30 s for it.
+    export VLLM_HOST_IP=$address RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0 RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0
     local ray=("${IN_IMAGE[@]}" "${PYTHON[@]}" -m ray.scripts.scripts start --block --disable-usage-stats
         --node-ip-address="$address" --num-cpus="$RAY_CPUS" --num-gpus="$RAY_GPUS"
         --object-store-memory="$OBJECT_STORE_BYTES")

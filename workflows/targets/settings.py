@@ -91,7 +91,7 @@ class SlurmSettings(Settings):
     """How often the job puts itself back at most."""
 
     warning_seconds: int = Field(120, ge=30)
-    """Before the time limit, and with Slurm's `PreemptParameters=send_user_signal` before preemption, the job is
+    """Before the time limit, and where Slurm has `preempt_send_user_signal` before preemption, the job is
     told so; it then ends training in good order and puts itself back."""
 
     command: tuple[str, ...] = ()

@@ -24,8 +24,9 @@ mapfile -t nodes <<<"$SKYPILOT_NODE_IPS"
 head=${nodes[0]} own=${nodes[$SKYPILOT_NODE_RANK]}
 AGENTIC_RAY_ADDRESS=$(with_port "$head" "$RAY_PORT")
 export AGENTIC_RAY_ADDRESS VLLM_HOST_IP=$own
-# Ray adds 15 to its workers' niceness; beside any other process they then starve.
-export RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0
+# Ray adds 15 to its workers' niceness; beside any other process they then starve. A node that is told to end has
+# nothing to hand over, and would wait 30 s for it.
+export RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0 RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0
 
 ray=(python3 -m ray.scripts.scripts start --block --disable-usage-stats --node-ip-address="$own"
     --num-cpus="$RAY_CPUS" --num-gpus="$RAY_GPUS" --object-store-memory="$OBJECT_STORE_BYTES")
