@@ -6,6 +6,7 @@ has to build are listed with the folder to build them from.
 """
 
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from agentic import json_lines
 from agentic.cluster.settings import ClusterSettings
-from agentic.errors import PermanentError
+from agentic.errors import PermanentError, TransientError
 from agentic.images.plan import deal
 from agentic.images.settings import ImageSettings
-from agentic.sandbox.images import pins_folder
+from agentic.sandbox.images import named_by, pins_folder
 from agentic.sandbox.settings import KubeSandbox, SandboxSettings
 from steps import contract, workflow_owner
 from steps.command import main
@@ -25,6 +27,7 @@ from steps.contract import Step, StepInput, StepOutput
 from steps.shared_folders import reading
 
 if TYPE_CHECKING:
+    from agentic.images.local import ImageResult as LocalResult
     from agentic.images.remote import RemoteImage
 
 NAMED_AT_MOST = 20
@@ -95,12 +98,17 @@ def _tasks(inputs: BuildImagesInput, step: Step) -> list[Path]:
 
 def _named(inputs: BuildImagesInput, step: Step, sandbox: KubeSandbox) -> list["RemoteImage"]:
     """Images of the part: those with the same content are in the same, so that two parts never build one twice."""
+    index, _, shards = inputs.shard.partition("/")
+    images = _all_named(inputs, step, sandbox)
+    return deal(images, [image.environment or image.name for image in images], int(index), int(shards))
+
+
+def _all_named(inputs: BuildImagesInput, step: Step, sandbox: KubeSandbox) -> list["RemoteImage"]:
+    """Images of the whole task set."""
     from agentic.images.remote import name_images
 
-    index, _, shards = inputs.shard.partition("/")
     tasks = step.workspace.root / inputs.data_dir / "tasks"
-    images = name_images(sorted(path for path in tasks.iterdir() if path.is_dir()), sandbox)
-    return deal(images, [image.environment or image.name for image in images], int(index), int(shards))
+    return name_images(sorted(path for path in tasks.iterdir() if path.is_dir()), sandbox)
 
 
 def _supply(inputs: BuildImagesInput, step: Step, sandbox: KubeSandbox) -> BuildImagesOutput:
@@ -124,7 +132,7 @@ def _supply(inputs: BuildImagesInput, step: Step, sandbox: KubeSandbox) -> Build
         if result.reason:
             sys.stdout.write(f"{result.task}: {result.status}: {result.reason}\n")
     if results and len(failed) == len(results):
-        raise PermanentError(f"none of {len(results)} images can be had; {failed[0].task}: {failed[0].reason}")
+        _require_some(inputs, step, any(result.may_pass for result in failed))
     built = sum(result.status == "built" for result in results)
     unseen = sum(result.status == "named" for result in results)
     there = len(results) - built - unseen - len(failed)
@@ -134,13 +142,30 @@ def _supply(inputs: BuildImagesInput, step: Step, sandbox: KubeSandbox) -> Build
     return BuildImagesOutput(built=built, reused=there + unseen, broken=[one.task for one in failed][:NAMED_AT_MOST])
 
 
+def _require_some(inputs: BuildImagesInput, step: Step, may_pass: bool) -> None:
+    """A part may well have no image that works, as one task is a part where parts are many: that is no reason to end.
+    Whoever records the last result of the whole task set, and sees that no image of any part can be had, says so."""
+    results: dict[tuple[str, str], dict[str, Any]] = {}
+    for path in sorted(pins_folder(step.workspace.store_dir, inputs.run_id).glob("*.jsonl")):
+        results |= {(str(row.get("task")), str(row.get("name"))): row for row in json_lines.read(path).rows}
+    tasks = step.workspace.root / inputs.data_dir / "tasks"
+    wanted = {named_by(path)[0] for path in tasks.iterdir() if path.is_dir()}
+    failed = {task: row for (task, _), row in results.items() if row.get("status") == "failed"}
+    if len(failed) < len(results) or not wanted <= failed.keys():
+        return
+    task, row = next(iter(failed.items()))
+    line = f"none of {len(results)} images can be had; {task}: {row.get('reason')}"
+    raise TransientError(line) if may_pass else PermanentError(line)
+
+
 def _name(inputs: BuildImagesInput, step: Step, sandbox: KubeSandbox) -> BuildImagesOutput:
     images = _named(inputs, step, sandbox)
     broken = [image for image in images if not image.name]
     for image in broken:
         sys.stdout.write(f"{image.task}: {image.reason}\n")
-    if images and len(broken) == len(images):
-        raise PermanentError(f"none of {len(images)} images can be named; {broken[0].task}: {broken[0].reason}")
+    everywhere = _all_named(inputs, step, sandbox) if broken else []
+    if broken and not any(image.name for image in everywhere):
+        raise PermanentError(f"none of {len(everywhere)} images can be named; {broken[0].task}: {broken[0].reason}")
     recipes = {image.name: image.recipe for image in images if image.name and image.recipe}
     for name, recipe in recipes.items():
         sys.stdout.write(f"to be in the registry: docker build -t {name} {step.workspace.relative(recipe)}\n")
@@ -159,14 +184,20 @@ def _build_here(inputs: BuildImagesInput, step: Step) -> BuildImagesOutput:
     broken = [result for result in results if result.status == "failed"]
     for result in broken:
         sys.stdout.write(f"{result.task}: {result.reason}\n")
+    record = pins_folder(step.workspace.store_dir, inputs.run_id) / f"{inputs.instance}.jsonl"
+    json_lines.append(record, [json.dumps(_row(result)) for result in results])
     if results and len(broken) == len(results):
-        raise PermanentError(
-            f"none of {len(results)} environments could be built; {broken[0].task}: {broken[0].reason}"
-        )
+        _require_some(inputs, step, may_pass=False)
     built = sum(result.status == "built" for result in results)
     cached = sum(result.status == "cached" for result in results)
     step.progress(len(results), len(results), f"{built} built, {cached} there already, {len(broken)} broken")
     return BuildImagesOutput(built=built, reused=cached, broken=[result.task for result in broken][:NAMED_AT_MOST])
+
+
+def _row(result: "LocalResult") -> dict[str, Any]:
+    """As results of images for pods are recorded; a root folder has no name but what it is built from."""
+    row = {"task": result.task, "name": result.environment_hash, "image": result.digest or ""}
+    return {**row, "status": result.status, "reason": result.reason}
 
 
 if __name__ == "__main__":

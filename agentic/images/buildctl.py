@@ -17,7 +17,8 @@ CONNECT_SECONDS = 60
 """How long a build tries to connect: a network policy lets a new pod through a moment after the pod runs."""
 CHECK_SECONDS = 20
 """The same for a look at whether there is a way at all."""
-CACHE_TAG = "buildcache"
+CACHE_TAG = "agentic-rl-cache"
+"""Of our own: by it we know a repository that we push to."""
 ENVIRONMENT_LABEL = "agentic-rl.environment"
 """Of an image: the content that it was built from."""
 
@@ -29,12 +30,15 @@ _ERROR = re.compile(r"^(?:error: |ERROR: )(.*(?:\n[a-z ]+: .*)*)", re.MULTILINE)
 _PRINTED = re.compile(r"^(?:#\d+ )?\d+\.\d+ (.*\S)", re.MULTILINE)
 """A line of a command's output, after its time."""
 
-_LIMITED = re.compile(r"\b429\b|too ?many ?requests|rate limit", re.IGNORECASE)
+_STATUS = r"(?:status(?: code)?(?: from \S+ request(?: to \S+)?)?:? |HTTP(?: Error|/[\d.]+)? |error(?: code)?:? )"
+"""What stands before an answer's number: a number alone may be a line's, or a count of tests."""
+_LIMITED = re.compile(rf"{_STATUS}429\b|\b429[: ]+(?:too|client)|too ?many ?requests|rate limit", re.IGNORECASE)
 _PASSING = re.compile(
-    r"\b50[0234]\b|connection (?:refused|reset|timed out|error)|i/o timeout|TLS handshake timeout|unexpected EOF"
-    r"|temporary failure|no route to host|network is unreachable|context deadline exceeded|transport is closing"
-    r"|code = Unavailable|server misbehaving|timed? ?out|broken pipe|no space left|service unavailable|bad gateway"
-    r"|did not match uploaded content|blob (?:upload )?unknown"
+    rf"{_STATUS}50[0234]\b|\b50[0234][: ]+(?:internal|bad|service|gateway|server)"
+    r"|connection (?:refused|reset|timed out|error|aborted)|i/o timeout|TLS handshake timeout"
+    r"|unexpected EOF(?! while looking)|temporary failure|no route to host|network is unreachable"
+    r"|context deadline exceeded|transport is closing|code = Unavailable|server misbehaving|timed? ?out|broken pipe"
+    r"|no space left|service unavailable|bad gateway|did not match uploaded content|blob (?:upload )?unknown"
     r"|session healthcheck failed|could not resolve|lease .* not found",
     re.IGNORECASE,
 )
@@ -45,7 +49,9 @@ _UNREACHED = re.compile(
 )
 _ABSENT = re.compile(r"executable file not found|no such file or directory: unknown")
 _DISTRUST = re.compile(r"x509:|certificate|authentication handshake failed|tls: ")
-_REFUSED = re.compile(r"\b40[13]\b|unauthorized|authorization failed|insufficient_scope|denied", re.IGNORECASE)
+_REFUSED = re.compile(
+    rf"{_STATUS}40[13]\b|unauthorized|forbidden|authorization failed|insufficient_scope|denied", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +146,16 @@ def judge_build(output: str) -> BuildFailure:
         return BuildFailure(_shortened(error), may_pass, is_limited)
     # The error repeats the command, whose own words say nothing about what became of it.
     words = " / ".join(_PRINTED.findall(output)[-3:])
-    is_limited = bool(_LIMITED.search(words))
     reason = f"{error}; it printed: {words}" if words else error
-    return BuildFailure(_shortened(reason), is_limited or bool(_PASSING.search(words)), is_limited)
+    # What a command met is this image's own trouble, also when somebody asked that command for patience.
+    return BuildFailure(_shortened(reason), bool(_LIMITED.search(words) or _PASSING.search(words)))
 
 
-def judge_check(output: str) -> tuple[str, str]:
-    """Why BuildKit was not reached, in its client's words, and what to do where waiting cannot help."""
+def judge_check(
+    output: str, trust: str = "set images.buildkit_tls_secret to certificates that it knows"
+) -> tuple[str, str]:
+    """Why BuildKit was not reached, in its client's words, and what to do where waiting cannot help; `trust` is what
+    to do about certificates."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     known = (_ABSENT, _DISTRUST, _UNREACHED)
     told = next((line for kind in known for line in reversed(lines) if kind.search(line)), (lines or ["no output"])[-1])
@@ -154,7 +163,7 @@ def judge_check(output: str) -> tuple[str, str]:
     if _ABSENT.search(told):
         remedy = f"set images.builder_image to one that has {PROGRAM}"
     elif _DISTRUST.search(told):
-        remedy = "set images.buildkit_tls_secret to certificates that it knows"
+        remedy = trust
     return _shortened(told.removeprefix("error: ")), remedy
 
 

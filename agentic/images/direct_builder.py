@@ -35,7 +35,7 @@ class DirectBuilder:
             return
         words = await _run(check_command(self._client), PATIENCE_SECONDS)
         if words is not None:
-            reason, remedy = judge_check(words)
+            reason, remedy = judge_check(words, "take images.builder=jobs, whose Jobs show certificates")
             where = f"BuildKit at {self._client.address} does not answer: {reason}"
             if remedy:
                 raise BuilderRefusedError(f"{where}: {remedy}")

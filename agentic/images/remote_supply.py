@@ -44,15 +44,22 @@ async def supply_images(order: SupplyOrder, images: Sequence[RemoteImage], on_pr
     def record(result: ImageResult) -> None:
         json_lines.append(order.record, [json.dumps(asdict(result))])
 
+    done = 0
+
+    def tell(so_far: int, total: int, line: str) -> None:
+        nonlocal done
+        done = so_far
+        on_progress(so_far, total, line)
+
     def on_wait(line: str) -> None:
-        on_progress(0, len(images), line)
+        on_progress(done, len(images), line)
 
     bases = dict.fromkeys(order.images.base_images, order.sandbox.base_image)
     async with (
         Registry(order.images.registry, Logins.read(), on_wait) as registry,
         _open_builder(order) as builder,
     ):
-        supply = Supply(registry, builder, order.images, bases, on_result=record, on_progress=on_progress)
+        supply = Supply(registry, builder, order.images, bases, on_result=record, on_progress=tell)
         return await supply.see_to(images)
 
 

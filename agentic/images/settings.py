@@ -60,22 +60,28 @@ class ImageSettings(Settings):
     build_timeout_seconds: int = Field(3600, gt=0)
     """For one attempt at one image, waiting for a node included."""
     attempts: int = Field(4, ge=1)
-    """At one image, while its failures may pass."""
+    """At one image, while its failures may pass. A registry's limit does not count: it is waited out as long as
+    `images.registry.patience_seconds`."""
     retry_seconds: float = Field(30.0, gt=0)
     """Pause before an image is tried again; doubles with each, up to ten minutes."""
     keep_jobs_seconds: int = Field(86400, ge=60)
     """How long Jobs that have ended, and their logs, stay; they go with the run's Workflow at the latest."""
     cache: Literal["registry", "none"] = "registry"
-    """`registry` keeps the layers of a build beside its image, under the tag `buildcache`, so that a BuildKit that lost
-    its disk builds again only what differs."""
+    """`registry` keeps the layers of a build beside its image, under the tag `agentic-rl-cache`, so that a BuildKit
+    that lost its disk builds again only what differs."""
     registry: RegistrySettings = RegistrySettings()
     """How registries are spoken to."""
 
     @model_validator(mode="after")
-    def _direct_needs_an_address(self) -> Self:
+    def _direct_can_work(self) -> Self:
         if self.builder == "direct" and self.buildkit_address is None:
             raise ValueError(
                 "images.builder is direct but images.buildkit_address is not set: name a BuildKit that can be reached "
                 "from where the step runs, such as tcp://127.0.0.1:1234"
+            )
+        if self.builder == "direct" and self.buildkit_tls_secret is not None:
+            raise ValueError(
+                "images.buildkit_tls_secret is set but images.builder is direct, which shows no certificates: set "
+                "images.builder=jobs, whose Jobs do"
             )
         return self

@@ -7,7 +7,8 @@
 
 Invariants:
 - an image is built once for all tasks with the same environment, however many they are;
-- an image of the same name that we made from another content does not count as there; one that somebody else made does;
+- an image of the same name that we made from another content does not count as there; one that somebody else made does,
+  and is never pushed over. Ours are known by the tag of their content, which each repository that we push to gets;
 - one image that cannot be had is one result, and the others go on; only what ails all of them is raised;
 - a result is written when it is known and not before, so that being killed at any moment and starting again loses only
   what was under way, and that goes on too, since builds do not depend on us.
@@ -27,9 +28,12 @@ from agentic.images.errors import BuilderRefusedError, BuilderUnavailableError, 
 from agentic.images.reference import Reference
 from agentic.images.remote import RemoteImage
 from agentic.images.settings import ImageSettings
+from agentic.sandbox.images import ENVIRONMENT_DIGITS
 
 CONTENT_TAG = "env-"
 """Before the key of what an image was built from, as a tag beside the one that the settings give it."""
+_OF_OURS = re.compile(rf"{CONTENT_TAG}[0-9a-f]{{{ENVIRONMENT_DIGITS}}}|{CACHE_TAG}")
+"""Tags that nobody but we puts into a repository."""
 LONGEST_PAUSE_SECONDS = 600.0
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE | re.MULTILINE)
 
@@ -69,6 +73,8 @@ class ImageResult:
     status: Literal["found", "built", "named", "failed"]
     reason: str = ""
     seconds: float = 0.0
+    may_pass: bool = False
+    """Of what failed: whether another try may do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,25 +178,29 @@ class Supply:
         return group.results("found", _pinned(group.first, digest))
 
     async def _own(self, group: _Group) -> Results:
-        content = self._content(group)
-        digest = await self._registry.digest_of(content)
-        if digest is not None:
-            return group.results("found", _pinned(content, digest))
-        found, missing = await self._by_name(group, content)
-        return found + (await self._build(missing, content) if missing else [])
+        for content in self._contents(group):
+            digest = await self._registry.digest_of(content)
+            if digest is not None:
+                return group.results("found", _pinned(content, digest))
+        found, missing = await self._by_name(group)
+        return found + (await self._build(missing) if missing else [])
 
-    def _content(self, group: _Group) -> Reference:
-        """The name that says what the image was built from."""
-        first = group.first
-        return first if group.key in (first.tag, first.repository) else first.tagged(f"{CONTENT_TAG}{group.key}")
+    def _contents(self, group: _Group) -> list[Reference]:
+        """The names that say what the images were built from, one in each repository."""
+        names = dict.fromkeys(Reference.parse(image.name) for image in group.images)
+        says_it = [group.key in (name.tag, name.repository) for name in names]
+        content_tag = f"{CONTENT_TAG}{group.key}"
+        found = [name if says else name.tagged(content_tag) for name, says in zip(names, says_it, strict=True)]
+        return list(dict.fromkeys(found))
 
-    async def _by_name(self, group: _Group, content: Reference) -> tuple[Results, _Group | None]:
+    async def _by_name(self, group: _Group) -> tuple[Results, _Group | None]:
         """Those that somebody else has put there under the settings' own name, and the others."""
         found: Results = []
         missing: list[RemoteImage] = []
+        contents = self._contents(group)
         for image in group.images:
             name = Reference.parse(image.name)
-            digest = None if name == content else await self._registry.digest_of(name)
+            digest = None if name in contents else await self._registry.digest_of(name)
             if digest is None or await self._is_of_ours(name):
                 missing.append(image)
             else:
@@ -199,16 +209,19 @@ class Supply:
 
     async def _is_of_ours(self, name: Reference) -> bool:
         """Then it was made from another content: its own is not there."""
-        return any(tag.startswith(CONTENT_TAG) or tag == CACHE_TAG for tag in await self._registry.tags_of(name))
+        return any(_OF_OURS.fullmatch(tag) for tag in await self._registry.tags_of(name))
 
-    async def _build(self, group: _Group, content: Reference) -> Results:
+    async def _build(self, group: _Group) -> Results:
         await self._prepare()
-        failure = await self._attempts(self._order(group, content))
+        order = self._order(group)
+        failure = await self._attempts(order)
         if failure is not None:
-            return group.results("failed", "", reason=failure)
+            return group.results("failed", "", reason=failure.reason, may_pass=failure.may_pass)
+        content = order.names[0]
         digest = await self._registry.digest_of(content)
         if digest is None:
-            return group.results("failed", "", reason=f"{content} was pushed and is not there: look at its registry")
+            reason = f"{content} was pushed and is not there: look at its registry"
+            return group.results("failed", "", reason=reason, may_pass=True)
         return group.results("built", _pinned(content, digest))
 
     async def _prepare(self) -> None:
@@ -218,32 +231,33 @@ class Supply:
         except PermanentError as error:
             raise BuilderRefusedError(str(error)) from error
 
-    def _order(self, group: _Group, content: Reference) -> BuildOrder:
+    def _order(self, group: _Group) -> BuildOrder:
         recipe = group.images[0].recipe
         if recipe is None:
             raise ValueError("a group without a recipe is not built")
-        names = dict.fromkeys([content, *(Reference.parse(image.name) for image in group.images)])
+        names = dict.fromkeys([*self._contents(group), *(Reference.parse(image.name) for image in group.images)])
         used = {name: self._bases[name] for name in _from(recipe) if name in self._bases}
         return BuildOrder(group.key, group.images[0].task, tuple(names), recipe, used)
 
-    async def _attempts(self, order: BuildOrder) -> str | None:
-        """None when it was built, else why it was not."""
-        pause, attempt = self._settings.retry_seconds, 1
+    async def _attempts(self, order: BuildOrder) -> BuildFailure | None:
+        """None when it was built, else why it was not. Raises RateLimitedError."""
+        pause, attempt, limited_since = self._settings.retry_seconds, 1, 0.0
         while True:
             async with self._gate:
                 failure = await self._builder.build(order)
-            if failure is None:
-                return None
-            if not failure.may_pass:
-                return failure.reason
-            if attempt == self._settings.attempts:
-                break
+            if failure is None or not failure.may_pass:
+                return failure
+            if failure.is_limited:
+                limited_since = limited_since or time.monotonic()
+                if time.monotonic() + pause > limited_since + self._settings.registry.patience_seconds:
+                    raise RateLimitedError(f"{order.task}: {failure.reason}")
+            elif attempt == self._settings.attempts:
+                return replace(failure, reason=f"{failure.reason} (at each of {attempt} attempts)")
+            else:
+                attempt += 1
             self._on_progress(self._done, self._total, f"{order.task}: again in {pause:.0f} s: {failure.reason}")
             await asyncio.sleep(pause)
-            pause, attempt = min(pause * 2, LONGEST_PAUSE_SECONDS), attempt + 1
-        if failure.is_limited:
-            raise RateLimitedError(f"{order.task}: {failure.reason}")
-        return f"{failure.reason} (at each of {attempt} attempts)"
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
 
 def _pinned(name: Reference, digest: str) -> str:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fake_registry import FakeRegistry
 
 MODULE = "steps.build_images"
@@ -22,6 +23,9 @@ text = (pathlib.Path(context) / "Dockerfile").read_text()
 seen = pathlib.Path(context).parent / "seen"
 if "fail" in text:
     print('error: failed to solve: process "/bin/sh -c fail" did not complete successfully: exit code: 1')
+    raise SystemExit(1)
+if "never" in text:
+    print("error: failed to solve: r.example/base:1: dial tcp 10.0.0.1:443: i/o timeout")
     raise SystemExit(1)
 if "flaky" in text and not seen.exists():
     seen.touch()
@@ -59,11 +63,17 @@ def results(runner: Any) -> dict[str, dict[str, Any]]:
     return {row["task"]: row for row in map(json.loads, lines)}
 
 
-async def test_images_are_found_built_and_broken_each_by_itself(runner: Any, monkeypatch: Any, tmp_path: Path) -> None:
+@pytest.fixture
+def buildctl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The client in PATH."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/buildctl").write_text(CLIENT)
     (tmp_path / "bin/buildctl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("buildctl")
+async def test_images_are_found_built_and_broken_each_by_itself(runner: Any) -> None:
     for name, line in (("one", "plain"), ("two", "fail"), ("three", "flaky"), ("four", "there")):
         make_task(runner, name, line)
     async with FakeRegistry() as registry:
@@ -80,6 +90,36 @@ async def test_images_are_found_built_and_broken_each_by_itself(runner: Any, mon
         again = await asyncio.to_thread(runner.run, runner.by_hand(MODULE, inputs(registry)))
         assert again.code == 0, again.err
         assert '"built":0,"reused":3' in again.out
+
+
+async def run_parts(runner: Any, shards: int) -> list[Any]:
+    """How each part of the task set ends, one after the other."""
+    ended = []
+    async with FakeRegistry() as registry:
+        for index in range(shards):
+            given = {**inputs(registry), "shard": f"{index}/{shards}"}
+            given["images"]["attempts"] = 2
+            ended.append(await asyncio.to_thread(runner.run, runner.by_hand(MODULE, given)))
+    return ended
+
+
+@pytest.mark.usefixtures("buildctl")
+async def test_a_broken_task_that_is_a_part_of_its_own_does_not_end_the_run(runner: Any) -> None:
+    for name, line in (("one", "fail"), ("two", "plain"), ("three", "fail too")):
+        make_task(runner, name, line)
+    ended = await run_parts(runner, 3)
+    assert [one.code for one in ended] == [0, 0, 0], [one.err for one in ended]
+    assert sum('"broken":[]' in one.out for one in ended) == 1
+
+
+@pytest.mark.usefixtures("buildctl")
+@pytest.mark.parametrize(("line", "code"), [("fail", 78), ("never", 75)])
+async def test_a_task_set_without_any_image_ends_with_its_last_part(runner: Any, line: str, code: int) -> None:
+    for name in ("one", "two", "three"):
+        make_task(runner, name, f"{line} {name}")
+    ended = await run_parts(runner, 3)
+    assert [one.code for one in ended] == [0, 0, code]
+    assert "none of 3 images can be had" in ended[-1].err
 
 
 async def test_a_missing_client_is_told_before_anything_is_built(runner: Any, monkeypatch: Any) -> None:

@@ -40,8 +40,10 @@ def test_an_image_is_pushed_under_all_its_names_with_its_cache_beside_it() -> No
     assert '--output=type=image,"name=r.example/t/one:env-0123abcd,r.example/t/one:latest",push=true' in command
     assert "--opt=context:agentic/base:local=docker-image://r.example/base:1" in command
     assert "--local=context=/workspace/datasets/d/tasks/one/environment" in command
-    assert "--import-cache=type=registry,ref=r.example/t/one:buildcache" in command
-    assert any(word.startswith("--export-cache=type=registry,ref=r.example/t/one:buildcache,") for word in command)
+    assert "--import-cache=type=registry,ref=r.example/t/one:agentic-rl-cache" in command
+    assert any(
+        word.startswith("--export-cache=type=registry,ref=r.example/t/one:agentic-rl-cache,") for word in command
+    )
     assert not any("insecure" in word for word in command)
 
 
@@ -71,11 +73,32 @@ def test_a_command_that_failed_is_told_with_what_it_printed_and_does_not_pass() 
         "Temporary failure in name resolution",
         "curl: (28) Operation timed out",
         "fatal: unable to access: Could not resolve host: example.org",
+        "ERROR: HTTP error 503 while getting https://index.example/a.whl",
+        "curl: (22) The requested URL returned error: 502",
+        "2026-01-01 ERROR 429: Too Many Requests.",
+        "npm ERR! 429 Too Many Requests - GET https://index.example/left-pad",
+        "requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url",
     ],
 )
-def test_a_command_that_met_trouble_of_the_network_may_pass(printed: str) -> None:
+def test_a_command_that_met_trouble_of_the_network_may_pass_and_is_no_limit_of_all_images(printed: str) -> None:
     failure = judge_build(FAILED_RUN.format(printed=printed))
     assert (failure.may_pass, failure.is_limited) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "429 passed, 500 failed in 3.2 s",
+        "test_status.py:503: AssertionError",
+        "Dockerfile:429",
+        "assert 401 == 429",
+        "bash: -c: line 1: unexpected EOF while looking for matching `'",
+        "added 502 packages in 12s",
+    ],
+)
+def test_a_number_that_a_command_printed_is_no_answer_of_a_server(printed: str) -> None:
+    failure = judge_build(FAILED_RUN.format(printed=printed))
+    assert (failure.may_pass, failure.is_limited) == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +115,14 @@ def test_a_command_that_met_trouble_of_the_network_may_pass(printed: str) -> Non
         ("failed to authorize: failed to fetch oauth token: denied: requested access to the resource", False, False),
         ("r.example/base:1: failed to resolve source metadata: r.example/base:1: not found", False, False),
         ("failed to solve: dockerfile parse error on line 2: unknown instruction: RAN", False, False),
+        *(
+            (f"failed to solve: dockerfile parse error on line {line}: unknown instruction: RAN", False, False)
+            for line in (401, 403, 429, 500, 502, 503, 504)
+        ),
+        ("failed to solve: base:429: failed to resolve source metadata: base:429: not found", False, False),
+        ("failed to fetch anonymous token: unexpected status from GET request to https://a/t: 503", True, False),
+        ("unexpected status from PUT request to https://r.example/v2/a/blobs/uploads/1: 429", True, True),
+        ("failed to push: unexpected status from PUT request to https://r.example/v2/a: 403 Forbidden", False, False),
         ('failed to solve: failed to compute cache key: "/missing.txt": not found', False, False),
         ("it took longer than its 3600 s", False, False),
     ],

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from agentic.images.errors import BuilderRefusedError, BuilderUnavailableError, 
 from agentic.images.plan import deal
 from agentic.images.reference import Reference
 from agentic.images.remote import RemoteImage, name_images
-from agentic.images.settings import ImageSettings
+from agentic.images.settings import ImageSettings, RegistrySettings
 from agentic.images.supply import ImageResult, Supply
 from agentic.sandbox.settings import PodSandbox
 
@@ -89,7 +90,7 @@ def named(root: Path, pattern: str = "{registry}/t/{instance_id}:latest") -> lis
 
 
 async def see_to(
-    images: list[RemoteImage], registry: MemoryRegistry, builder: ScriptedBuilder | None = None, **settings: Any
+    images: list[RemoteImage], registry: MemoryRegistry, builder: ScriptedBuilder | None = None, /, **settings: Any
 ) -> list[ImageResult]:
     told: list[ImageResult] = []
     chosen = ImageSettings(**{"retry_seconds": 0.001, **settings})
@@ -164,6 +165,44 @@ async def test_tasks_with_the_same_environment_share_one_build_and_one_image(tmp
     )
 
 
+async def test_a_task_that_leaves_those_it_shared_an_image_with_is_built_anew(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_task(tmp_path, name, "FROM scratch\n")
+    registry = MemoryRegistry()
+    before = await see_to(named(tmp_path), registry)
+    (tmp_path / "b/environment/Dockerfile").write_text("FROM scratch\nRUN more\n")
+    after = await see_to(named(tmp_path), registry)
+    assert statuses(before) == {"a": "built", "b": "built"}
+    assert statuses(after) == {"a": "found", "b": "built"}
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["1", "2", "3"]), min_size=1), max_size=6))
+def test_whatever_became_of_a_task_set_each_image_holds_what_its_task_asks_for(history: list[dict[str, str]]) -> None:
+    registry = MemoryRegistry()
+    for tasks in history:
+        environments = {task: hashlib.sha256(text.encode()).hexdigest()[:32] for task, text in tasks.items()}
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "Dockerfile").write_text("FROM scratch\n")
+            images = [
+                RemoteImage(task, f"r.example/t/{task}:latest", Path(folder), environment=environment)
+                for task, environment in environments.items()
+            ]
+            results = asyncio.run(see_to(images, registry))
+        for result in results:
+            content = "sha256:" + hashlib.sha256(environments[result.task].encode()).hexdigest()
+            assert result.image.endswith(content), "it was built from what the task's environment is now"
+
+
+@pytest.mark.parametrize("tag", ["env-prod", "env-2026-01-01", "buildcache", "env-0123abcd"])
+async def test_a_strangers_image_is_used_and_never_pushed_over_whatever_his_tags_are(tmp_path: Path, tag: str) -> None:
+    make_task(tmp_path, "one", "FROM scratch\n")
+    registry = MemoryRegistry()
+    digest = registry.push("r.example/t/one:latest", "somebody's")
+    registry.push(f"r.example/t/one:{tag}", "somebody's too")
+    (result,) = await see_to(named(tmp_path), registry)
+    assert (result.status, result.image) == ("found", f"r.example/t/one@{digest}")
+
+
 async def test_a_pattern_that_names_the_content_needs_no_second_tag(tmp_path: Path) -> None:
     make_task(tmp_path, "one", "FROM scratch\n")
     registry = MemoryRegistry()
@@ -194,15 +233,18 @@ async def test_trouble_that_may_pass_is_tried_again_a_number_of_times(tmp_path: 
     builder = ScriptedBuilder(registry, lambda order, attempt: passing if order.task == "dead" or attempt < 3 else None)
     results = await see_to(named(tmp_path), registry, builder, attempts=3)
     assert statuses(results) == {"flaky": "built", "dead": "failed"}
-    assert next(one.reason for one in results if one.task == "dead") == "connection reset (at each of 3 attempts)"
+    dead = next(one for one in results if one.task == "dead")
+    assert dead.reason == "connection reset (at each of 3 attempts)"
+    assert dead.may_pass, "another start of the step may have it"
 
 
-async def test_a_limit_that_outlasts_all_attempts_ends_the_step_for_later(tmp_path: Path) -> None:
+async def test_a_limit_that_outlasts_our_patience_ends_the_step_for_later(tmp_path: Path) -> None:
     make_task(tmp_path, "one", "FROM scratch\n")
     registry = MemoryRegistry()
     builder = ScriptedBuilder(registry, lambda order, attempt: BuildFailure("429", may_pass=True, is_limited=True))
     with pytest.raises(RateLimitedError, match="one: 429"):
-        await see_to(named(tmp_path), registry, builder, attempts=2)
+        await see_to(named(tmp_path), registry, builder, attempts=2, registry=RegistrySettings(patience_seconds=0.05))
+    assert len(builder.orders) > 2, "it is waited out, however few attempts there are"
 
 
 async def test_no_more_than_the_settings_allow_are_built_at_once(tmp_path: Path) -> None:
