@@ -75,7 +75,9 @@ class SlurmCluster:
         """Bring it up; returns when both nodes are idle."""
         missing = [name for name in PROGRAMS if shutil.which(name) is None]
         if missing or os.geteuid() != 0:
-            raise RuntimeError(f"this needs root and {', '.join(missing) or 'nothing more'}: see scripts/slurm_needs.sh")
+            raise RuntimeError(
+                f"this needs root and {', '.join(missing) or 'nothing more'}: see scripts/slurm_needs.sh"
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "slurm.conf").write_text(CONFIGURATION.format(folder=self.folder))
         (self.folder / "hosts").write_text(HOSTS)
@@ -116,7 +118,16 @@ class SlurmCluster:
 
     def on_node(self, words: Sequence[str], node: str) -> list[str]:
         """The words that run a command on a node."""
-        return ["nsenter", f"--target={self._holders[node].pid}", "--net", "--uts", "--mount", f"--wdns={self.folder}", "--", *words]
+        return [
+            "nsenter",
+            f"--target={self._holders[node].pid}",
+            "--net",
+            "--uts",
+            "--mount",
+            f"--wdns={self.folder}",
+            "--",
+            *words,
+        ]
 
     def state(self, job: str) -> str:
         """Of a job, as Slurm calls it; it forgets one some minutes after its end."""

@@ -16,6 +16,9 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+:/-]*$")]
 Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")]
 """A network interface, such as `ib0`."""
 
+Line = Annotated[str, Field(pattern=r"^[^\n\r]*$")]
+"""One line of a script."""
+
 EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
@@ -47,7 +50,7 @@ class SlurmSettings(Settings):
     memory: str = Field("200G", pattern=r"^\d+[KMGT]?$")
     """Memory of each node."""
 
-    options: tuple[str, ...] = ()
+    options: tuple[Annotated[str, Field(pattern=r"^--?[A-Za-z][^\n\r]*$")], ...] = ()
     """Further `#SBATCH` options, each a whole one such as `--qos=high` or `--constraint=h100`."""
 
     image: str | None = None
@@ -59,7 +62,7 @@ class SlurmSettings(Settings):
     python: str | None = None
     """Python with the training stack on the nodes; `None` = `python3` in an image, else the project's `.venv`."""
 
-    setup: tuple[str, ...] = ()
+    setup: tuple[Line, ...] = ()
     """Shell lines that every node runs first, such as `module load apptainer`."""
 
     interface: Interface | None = None
