@@ -16,14 +16,14 @@ def find_troubles(evidence: Evidence) -> list[Trouble]:
     out."""
     found: dict[tuple[str, str], Observation] = {}
     for observation in observe(evidence):
-        for kind in _kinds_in(observation):
+        for kind in kinds_shown(observation):
             found.setdefault((kind.name, observation.about), observation)
     return [make_trouble(name, seen.where, seen.text) for (name, _), seen in _exact(found)]
 
 
 def name_refusal(where: str, answer: str) -> Trouble | None:
     """The trouble that the API server's answer to a request shows, if it shows one."""
-    for kind in _kinds_in(Observation(Place.ANSWER, where, where, answer)):
+    for kind in kinds_shown(Observation(Place.ANSWER, where, where, answer)):
         return make_trouble(kind.name, where, answer)
     return None
 
@@ -53,7 +53,8 @@ def _together(same: Sequence[Trouble]) -> Trouble:
     return Trouble(first.name, f"{first.where} and {len(same) - 1} more", first.message, first.remedy, first.transient)
 
 
-def _kinds_in(observation: Observation) -> Iterator[Kind]:
+def kinds_shown(observation: Observation) -> Iterator[Kind]:
+    """One, unless the scheduler lists what several nodes lack."""
     shown = (kind for kind in LOOK_UP if _is_shown(kind, observation))
     if observation.text.startswith(SCHEDULER):
         reasons = list(shown)

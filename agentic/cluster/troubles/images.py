@@ -143,7 +143,7 @@ KINDS = (
         "the image cannot be pulled",
         "read the registry's answer in the message; check the name, the Secret and the node's way out",
         (
-            sign(PULLING, r"^ErrImagePull\b|^ImagePullBackOff\b|^ImageInspectError\b", KUBELET),
+            sign(PULLING, r"^(?:ErrImagePull|ImagePullBackOff|ImageInspectError|SignatureValidationFailed)\b", KUBELET),
             sign((Place.EVENT,), r"^Failed: Failed to pull image|^Failed: Error: (?:ErrImagePull|ImagePullB)", KUBELET),
         ),
         transient=True,

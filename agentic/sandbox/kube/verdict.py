@@ -3,7 +3,7 @@
 Pure: a pod and its events, as the API server sends them, go in, and one of three verdicts comes out. `waiting` may
 pass, and the caller decides for how long; `running` takes commands; `lost` is final, and never a command's exit code.
 The words looked for are those of kubelet, scheduler, node lifecycle and taint controllers; each has a test that quotes
-it.
+it. What keeps a container from starting is known to the catalogue of troubles (`agentic.cluster.troubles`) alone.
 """
 
 import re
@@ -14,6 +14,7 @@ from enum import Enum
 
 from agentic.cluster.errors import one_line
 from agentic.cluster.resources import JsonObject
+from agentic.cluster.troubles.waiting import ABOUT_IMAGES, HOPELESS, kind_of_waiting
 from agentic.sandbox.kube.mutations import quantity
 from agentic.sandbox.kube.names import CONTAINER
 
@@ -48,41 +49,6 @@ class Loss:
     """Whether what ran in it surely went over the sandbox's own limits; what may be its node's shortage is not."""
 
 
-HOPELESS = {
-    "InvalidImageName": "the image's name is invalid: correct the task's image or sandbox.image_pattern",
-    "ErrImageNeverPull": "the image is not on the node and may not be pulled: set another imagePullPolicy",
-    "CreateContainerConfigError": "the container's configuration is wrong",
-}
-"""Waiting reasons that no retry of kubelet mends."""
-
-FAILING = {
-    "ImagePullBackOff": "the image cannot be pulled",
-    "ErrImagePull": "the image cannot be pulled",
-    "RegistryUnavailable": "the image's registry does not answer",
-    "ImageInspectError": "the image cannot be inspected",
-    "SignatureValidationFailed": "the image's signature is not accepted",
-    "CreateContainerError": "the container cannot be created",
-    "RunContainerError": "the container cannot be started",
-    "CrashLoopBackOff": "the container ends again and again",
-    "PostStartHookError": "the container cannot be started",
-}
-"""Waiting reasons that kubelet tries again."""
-
-UNPULLABLE = frozenset(
-    {
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "ImagePullBackOff",
-        "ErrImagePull",
-        "RegistryUnavailable",
-        "ImageInspectError",
-        "SignatureValidationFailed",
-    }
-)
-"""Those of both that are about the image."""
-
-IMAGE_GONE = ("not found", "manifest unknown", "does not exist", "repository name not known")
-IMAGE_REFUSED = ("unauthorized", "authentication required", "403 Forbidden", "denied")
 EVENTS_WORTH_TELLING = frozenset(
     {
         "FailedScheduling",
@@ -198,31 +164,22 @@ def why_unpullable(container_status: JsonObject) -> str:
     """Why a container's image cannot be pulled; empty when nothing says so."""
     waiting = container_status.get("state", {}).get("waiting", {})
     reason, message = str(waiting.get("reason", "")), str(waiting.get("message", ""))
-    if reason not in UNPULLABLE:
-        return ""
-    what = HOPELESS.get(reason) or FAILING[reason]
-    return _with(_advice(what, message), message)
+    kind = kind_of_waiting(reason, message) if reason in ABOUT_IMAGES else None
+    return "" if kind is None else _with(f"{kind.seen}: {kind.remedy}", message)
 
 
 def _judge_waiting(status: JsonObject, waiting: JsonObject, events: Sequence[JsonObject]) -> PodVerdict:
     reason, message = str(waiting.get("reason", "")), str(waiting.get("message", ""))
-    if reason in HOPELESS:
-        return PodVerdict(PodState.LOST, _with(HOPELESS[reason], message), is_permanent=True)
-    if reason in FAILING:
-        return PodVerdict(PodState.UNPULLABLE, _with(_advice(FAILING[reason], message), message or _last(events)))
+    kind = kind_of_waiting(reason, message)
+    if kind is not None:
+        is_hopeless = reason in HOPELESS
+        state = PodState.LOST if is_hopeless else PodState.UNPULLABLE
+        return PodVerdict(state, _with(f"{kind.seen}: {kind.remedy}", message or _last(events)), is_hopeless)
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
         what = "it waits for a gate" if scheduled.get("reason") == "SchedulingGated" else "no node has room"
         return PodVerdict(PodState.WAITING, _with(what, scheduled.get("message")))
     return PodVerdict(PodState.WAITING, _with("it is being started", _last(events) or message))
-
-
-def _advice(what: str, message: str) -> str:
-    if any(words in message for words in IMAGE_REFUSED):
-        return f"{what}: name a Secret for its registry in sandbox.image_pull_secrets"
-    if any(words in message for words in IMAGE_GONE):
-        return f"{what}: build and push it first"
-    return what
 
 
 def _why_ended(pod: JsonObject) -> str:

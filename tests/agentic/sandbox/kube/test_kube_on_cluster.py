@@ -169,7 +169,9 @@ async def test_two_runs_side_by_side_do_not_touch_each_other(kind: str, spaces: 
 async def test_an_image_that_is_nowhere_is_infra_with_the_kubelets_own_words(spaces: Spaces) -> None:
     async with cluster_rig("pod", spaces.of("pod"), unpullable_seconds=2) as rig:
         rig.image = "localhost:1/nowhere/none:1"
-        with pytest.raises(SandboxStartError, match=r"the image cannot be pulled.*localhost:1/nowhere/none:1"):
+        with pytest.raises(
+            SandboxStartError, match=r"the node does not reach the registry.*localhost:1/nowhere/none:1"
+        ):
             await rig.provider.acquire(rig.spec("one"))
 
 

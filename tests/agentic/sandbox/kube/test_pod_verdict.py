@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from agentic.sandbox.kube.verdict import Loss, PodState, judge_pod, why_lost
+from agentic.cluster.troubles.waiting import ABOUT_IMAGES, HOPELESS, kind_of_waiting
+from agentic.sandbox.kube.verdict import Loss, PodState, judge_pod, why_lost, why_unpullable
 
 OOM = "it used more memory than its limit and was killed (OOMKilled, exit code 137)"
 
@@ -70,27 +71,27 @@ CASES = {
     "image missing": (
         pod(state=waiting("ErrImagePull", NOT_FOUND)),
         PodState.UNPULLABLE,
-        "the image cannot be pulled: build and push it first (failed to pull",
+        "the registry does not have the image: build and push it, or correct its name and tag (failed to pull",
     ),
     "image back-off": (
         pod(state=waiting("ImagePullBackOff", 'Back-off pulling image "swe-bench/none:1"')),
         PodState.UNPULLABLE,
-        'the image cannot be pulled (Back-off pulling image "swe-bench/none:1")',
+        "the image cannot be pulled: read the registry's answer",
     ),
     "image refused": (
         pod(state=waiting("ImagePullBackOff", UNAUTHORIZED)),
         PodState.UNPULLABLE,
-        "the image cannot be pulled: name a Secret for its registry in sandbox.image_pull_secrets (Back-off",
+        "the registry does not let the node pull: 401, 403, or a repository that is not shown: name a Secret",
     ),
     "image name wrong": (
         pod(state=waiting("InvalidImageName", 'Failed to apply default image tag "a b": couldn\'t parse image name')),
         PodState.LOST,
-        "the image's name is invalid: correct the task's image or sandbox.image_pattern (Failed to apply",
+        "what is set as image is no image name: correct the image's name in the settings or the task (Failed",
     ),
     "secret missing": (
         pod(state=waiting("CreateContainerConfigError", 'secret "none" not found')),
         PodState.LOST,
-        'the container\'s configuration is wrong (secret "none" not found)',
+        "a pod names a Secret, or a key in one, that is not there: create the Secret",
     ),
     "no shell in the image": (
         pod("Failed", ended(128, "StartError")),
@@ -168,7 +169,7 @@ CASES = {
     "container restarting": (
         pod("Running", waiting("CrashLoopBackOff", "back-off 10s restarting failed container=sandbox pod=p")),
         PodState.UNPULLABLE,
-        "the container ends again and again (back-off 10s",
+        "the container ends again and again: read its last words",
     ),
 }
 
@@ -180,6 +181,22 @@ def test_a_pods_state_is_told_in_one_line(case: str) -> None:
     assert verdict.state is state
     assert verdict.reason.startswith(reason) if reason else not verdict.reason
     assert "\n" not in verdict.reason
+
+
+@pytest.mark.parametrize("reason", sorted(ABOUT_IMAGES))
+def test_each_reason_of_kubelet_about_an_image_is_in_the_catalogue(reason: str) -> None:
+    kind = kind_of_waiting(reason, "")
+    assert kind is not None
+    verdict = judge_pod(pod(state=waiting(reason)))
+    assert verdict.reason == f"{kind.seen}: {kind.remedy}"
+    assert why_unpullable({"state": waiting(reason)}) == verdict.reason
+    assert verdict.is_permanent == (reason in HOPELESS)
+
+
+@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", ""])
+def test_a_container_that_is_being_made_is_in_no_trouble(reason: str) -> None:
+    assert kind_of_waiting(reason, "") is None
+    assert why_unpullable({"state": waiting(reason)}) == ""
 
 
 def test_a_pod_that_is_being_deleted_is_lost_and_says_who_did_it() -> None:

@@ -35,7 +35,7 @@ def test_an_image_that_cannot_be_pulled_is_settled_and_named() -> None:
     assert pulls.is_settled(["a", "b"])
     assert pulls.describe(["a", "b"]) == (
         "1 of 2 images are on 2 nodes; not there: "
-        "b (the image cannot be pulled: build and push it first (manifest unknown))"
+        "b (the registry does not have the image: build and push it, or correct its name and tag (manifest unknown))"
     )
 
 
@@ -119,7 +119,7 @@ async def test_images_are_pulled_a_few_at_a_time_in_order_and_one_that_is_nowher
             "2 of 2 images are on 3 nodes",
             "1 of 1 images are on 3 nodes",
         ]
-        assert "not there: a:1 (the image cannot be pulled" in told[0]
+        assert "not there: a:1 (the registry does not have the image" in told[0]
         assert (await rig.admin.list(DAEMON_SETS)).items == ()
         async with asyncio.timeout(5):
             while await rig.pods():
