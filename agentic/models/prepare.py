@@ -117,7 +117,10 @@ def _recipe_of_link(target: Path) -> str:
 def _code_of(settings: ModelSettings) -> tuple[Path, ...]:
     """Folders of code that decide what a generated policy is."""
     here = Path(__file__).parent
-    return (here / "tiny", here.parent / "tasks" / "mutation") if isinstance(settings, TinyModel) else ()
+    if not isinstance(settings, TinyModel):
+        return ()
+    lesson = "mutation" if settings.lesson == "repair" else "problems"
+    return (here / "tiny", here.parent / "tasks" / lesson)
 
 
 def _make(settings: ModelSettings, recipe: str, out: Path, on_progress: OnProgress) -> Record:

@@ -55,6 +55,8 @@ class TinyModel(Settings):
     source: Literal["tiny"] = "tiny"
     name: str = Field("tiny", pattern=_NAME)
     """Folder under `models/`."""
+    lesson: Literal["repair", "arithmetic"] = "repair"
+    """What is demonstrated: repairs in a shell, or word problems with the tool `code_interpreter`."""
     hidden: int = Field(128, ge=64, multiple_of=32)
     """Width; heads are 32 wide."""
     layers: int = Field(3, ge=1)

@@ -73,6 +73,8 @@ class RolloutRecord(BaseModel):
     turns: int = 0
     calls: int = 0
     """Generations in the session."""
+    tool_reward: float = 0.0
+    """Sum of what tools gave for calls of this rollout, by loops that have tools."""
     sampled_tokens: int = 0
     session_digest: str | None = None
     """The sealed session's digest; None when no session could be sealed."""

@@ -2,7 +2,8 @@
 
 "After" is measured here: one engine, greedy rollouts over every held-out split. "Before" is the validation that the
 trainer ran before its first step: the same tasks, the same greedy sampling, agent and sandbox, so measuring it again
-would cost an engine start and say the same. It is measured here only if that validation is missing.
+would cost an engine start and say the same. It is measured here only if that validation is missing. A loop of verl's
+own runs within verl only, so both sides are then its greedy validations.
 """
 
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from agentic import files
+from agentic.errors import PermanentError
 from agentic.proxy import make_renderer
 from agentic.proxy.engines.vllm_http import VllmHttpEngine
 from agentic.rollout.evaluation import Evaluation, EvaluationTask, graded_records
@@ -34,12 +36,15 @@ async def evaluate(job: TrainJob, summary: TrainSummary, on_progress: OnProgress
     started = time.monotonic()
     claim(job)
     tasks = held_out_tasks(job)
-    before = first_validation(job.run_dir, tasks)
-    if before is None:
-        on_progress(0, len(tasks), "the starting policy, since no validation before training is recorded")
-        before = await _measure(job, job.model_dir, 0, "base", tasks, on_progress)
-    policy = job.run_dir / summary.checkpoint
-    after = await _measure(job, policy, summary.best_step, summary.checkpoint, tasks, on_progress)
+    before = validation_at(job.run_dir, 0, tasks)
+    if job.train.agent_loop == "remote_agent":
+        if before is None:
+            on_progress(0, len(tasks), "the starting policy, since no validation before training is recorded")
+            before = await _measure(job, job.model_dir, 0, "base", tasks, on_progress)
+        policy = job.run_dir / summary.checkpoint
+        after = await _measure(job, policy, summary.best_step, summary.checkpoint, tasks, on_progress)
+    else:
+        before, after = _as_validated(job, before, summary.best_step, tasks)
     names = [held_out.split for held_out in job.held_out()]
     splits = {name: SplitEvaluation(before=rate(before, name), after=rate(after, name)) for name in names}
     result = EvaluationSummary(
@@ -57,15 +62,28 @@ def held_out_tasks(job: TrainJob) -> list[EvaluationTask]:
     return [EvaluationTask(task, held_out.split) for held_out in job.held_out() for task in held_out.tasks]
 
 
-def first_validation(run_dir: Path, tasks: Iterable[EvaluationTask]) -> list[RolloutRecord] | None:
-    """The records of the validation before training, if it has one for each task."""
+def validation_at(run_dir: Path, step: int, tasks: Iterable[EvaluationTask]) -> list[RolloutRecord] | None:
+    """The records of the validation at a step (0: before training), if it has one for each task."""
     found = {
         EvaluationTask(record.task, record.split): record
         for record in read_records(run_dir, Phase.VALIDATION)
-        if record.step == 0
+        if record.step == step
     }
     wanted = list(tasks)
     return [found[task] for task in wanted] if all(task in found for task in wanted) else None
+
+
+def _as_validated(
+    job: TrainJob, before: list[RolloutRecord] | None, step: int, tasks: list[EvaluationTask]
+) -> tuple[list[RolloutRecord], list[RolloutRecord]]:
+    """Both sides by the trainer's own greedy validations, where the loop that was trained runs within verl alone."""
+    after = validation_at(job.run_dir, step, tasks)
+    if before is None or after is None:
+        missing = "before training" if before is None else f"at step {step}"
+        raise PermanentError(
+            f"no whole validation {missing} is recorded, and {job.train.agent_loop} runs within verl only: train again"
+        )
+    return before, after
 
 
 def rate(records: Iterable[RolloutRecord], split: str) -> Rate:

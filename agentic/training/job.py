@@ -24,16 +24,16 @@ from agentic.training.environment import cpu_environment, trainer_environment
 from agentic.training.errors import TrainingError, TrainingInterrupted
 from agentic.training.jobs import HeldOut, TrainJob, TrainSummary
 from agentic.training.metrics import StepMetrics
-from agentic.training.overrides import JobPaths, environment_overrides, verl_overrides
+from agentic.training.overrides import JobPaths, agent_loops, environment_overrides, verl_overrides
 from agentic.training.progress import Watch, read_curve
 from agentic.training.settings import RaySettings, TrainSettings
 from agentic.training.sizing import read_shape, resolve
+from agentic.training.tools.serving import tools_of
 
 OnProgress = Callable[[int, int, str], None]
 
 _POLL_SECONDS = 1.0
 _GRACE_SECONDS = 20.0
-_AGENT_LOOPS = "- name: remote_agent\n  _target_: agentic.rollout.agent_loop.RemoteAgentLoop\n"
 
 
 class Launch(NamedTuple):
@@ -60,7 +60,8 @@ async def train(job: TrainJob, on_progress: OnProgress, address: str | None = No
     resume.claim(job)
     plan = _plan(job)
     if not plan.is_done:
-        await _run(job, prepare(job, plan, address), on_progress)
+        async with tools_of(job) as tool_file:
+            await _run(job, prepare(job, plan, address, tool_file), on_progress)
     return summarise(job)
 
 
@@ -71,11 +72,11 @@ def _plan(job: TrainJob) -> resume.Plan:
     return resume.plan(checkpoints.latest_step(job.checkpoint_dir), validated, job.train, stalled=stalled)
 
 
-def prepare(job: TrainJob, plan: resume.Plan, address: str | None = None) -> Launch:
+def prepare(job: TrainJob, plan: resume.Plan, address: str | None = None, tool_file: Path | None = None) -> Launch:
     """Check the settings against the model, write what verl and the agent loop read, make sure that Ray runs."""
     sizing = resolve(job.train, read_shape(job.model_dir))
     loops, rollout_config = job.run_dir / "agent_loops.yaml", job.run_dir / "rollout.json"
-    loops.write_text(_AGENT_LOOPS)
+    loops.write_text(agent_loops(job.train))
     rollout_config.write_text(rollout_job(job).model_dump_json(indent=1))
     paths = JobPaths(
         model_dir=job.model_dir,
@@ -84,6 +85,7 @@ def prepare(job: TrainJob, plan: resume.Plan, address: str | None = None) -> Lau
         checkpoint_dir=job.checkpoint_dir,
         agent_loop_file=loops,
         audit_file=job.run_dir / "trained.jsonl",
+        tool_file=tool_file,
     )
     first, only = plan.validates_first, plan.validates_only
     arguments = verl_overrides(job.train, sizing, paths, run_id=job.run_id, validates_first=first, validates_only=only)

@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import yaml
+
 from agentic.errors import PermanentError
 from agentic.training.settings import TrainSettings
 from agentic.training.sizing import Sizing
+from agentic.training.tools.settings import ToolSettings
 
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -35,6 +38,8 @@ class JobPaths(NamedTuple):
     checkpoint_dir: Path
     agent_loop_file: Path
     audit_file: Path
+    tool_file: Path | None = None
+    """The tool configuration file, for `tool_agent`."""
 
 
 def verl_overrides(
@@ -170,8 +175,37 @@ def _rollout(train: TrainSettings, sizing: Sizing, paths: JobPaths) -> Overrides
         f"{ROLLOUT}.load_format": "auto" if train.device == "cpu" else "dummy",
         f"{ROLLOUT}.agent.num_workers": 1 if train.device == "cpu" else 8,
         f"{ROLLOUT}.agent.agent_loop_config_path": paths.agent_loop_file,
-        f"{ROLLOUT}.agent.default_agent_loop": "remote_agent",
+        f"{ROLLOUT}.agent.default_agent_loop": train.agent_loop,
+        **(_tools(train.tools, paths.tool_file) if paths.tool_file else {}),
     }
+
+
+def _tools(tools: ToolSettings, file: Path) -> Overrides:
+    """For verl's ToolAgentLoop."""
+    return {
+        f"{ROLLOUT}.multi_turn.enable": True,
+        f"{ROLLOUT}.multi_turn.tool_config_path": file,
+        f"{ROLLOUT}.multi_turn.format": tools.parser,
+        f"{ROLLOUT}.multi_turn.max_assistant_turns": tools.max_turns,
+        f"{ROLLOUT}.multi_turn.max_tool_response_length": tools.response_characters,
+    }
+
+
+def agent_loops(train: TrainSettings) -> str:
+    """verl's file of agent loops: the one that rolls out, with its settings."""
+    match train.agent_loop:
+        case "remote_agent":
+            entry: dict[str, Value] = {"_target_": "agentic.rollout.agent_loop.RemoteAgentLoop"}
+        case "single_turn_agent":
+            entry = {"_target_": "agentic.training.tools.loops.RecordedSingleTurnLoop"}
+        case "tool_agent":
+            entry = {
+                "_target_": "agentic.training.tools.loops.RecordedToolLoop",
+                "reward_weight": train.tools.reward_weight,
+                "call_seconds": train.tools.call_seconds,
+                "response_limit_characters": train.tools.response_limit_characters,
+            }
+    return yaml.safe_dump([{"name": train.agent_loop, **entry}], sort_keys=False)
 
 
 def _trainer(train: TrainSettings, paths: JobPaths, *, run_id: str) -> Overrides:

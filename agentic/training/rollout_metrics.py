@@ -38,6 +38,7 @@ def rollout_metrics(
     if graded:
         found["resolve_rate"] = counts[f"sum/{Outcome.SOLVED}"] / len(graded)
         found |= _spread("reward", [record.reward for record in graded if record.reward is not None])
+        found |= _spread("tool_reward", [record.tool_reward for record in graded])
         found |= _spread("turns", [record.turns for record in graded])
         found |= _spread("sampled_tokens", [record.sampled_tokens for record in graded])
         found["sampled_tokens/sum"] = sum(record.sampled_tokens for record in graded)

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from agentic.settings import Settings
+from agentic.training.tools.settings import ToolSettings
 
 
 class RaySettings(Settings):
@@ -112,6 +113,14 @@ class TrainSettings(Settings):
 
     threads: int | None = Field(None, gt=0)
     """OpenMP threads of each process on the CPU; `None` = the number of cores, at most 2."""
+
+    agent_loop: Literal["remote_agent", "tool_agent", "single_turn_agent"] = "remote_agent"
+    """Who rolls out: `remote_agent` runs `rollout.agent` in a sandbox through the proxy; `tool_agent` is verl's
+    ToolAgentLoop with `tools`, and `single_turn_agent` one reply, for data whose rows hold their answer (`data.source`
+    math)."""
+
+    tools: ToolSettings = ToolSettings()
+    """Tools of `tool_agent`."""
 
     overrides: tuple[str, ...] = ()
     """`key=value` for verl, added last; a key that another setting owns is refused by name."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-_PIECES = (
+PIECES = (
     r"```bash\n|\n```(?!\w)",
     r"sed -i '",
     r" ?mod\.py",
@@ -39,7 +39,9 @@ class Message(NamedTuple):
     content: str
 
 
-def train_tokenizer(corpus: Iterable[str], entries: int) -> Any:
+def train_tokenizer(
+    corpus: Iterable[str], entries: int, pieces: Sequence[str] = PIECES, template: str = TEMPLATE
+) -> Any:
     """A `PreTrainedTokenizerFast` with exactly `entries` entries when the corpus is rich enough."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -47,7 +49,7 @@ def train_tokenizer(corpus: Iterable[str], entries: int) -> Any:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex("|".join(_PIECES)), "isolated"),
+            pre_tokenizers.Split(Regex("|".join(pieces)), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -66,17 +68,18 @@ def train_tokenizer(corpus: Iterable[str], entries: int) -> Any:
         bos_token=None,
         clean_up_tokenization_spaces=False,
     )
-    fast.chat_template = TEMPLATE
+    fast.chat_template = template
     return fast
 
 
 class ChatEncoder:
     """Turns chats into ids by appending: nothing that was encoded is encoded again."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, gap: str = "\n") -> None:
+        """`gap`: what the template writes between two messages."""
         self._tokenizer = tokenizer
         self.end = int(tokenizer.eos_token_id)
-        self.gap = self.encode("\n")
+        self.gap = self.encode(gap)
         self._user = self.encode(f"{START}user\n")
         self._assistant = self.encode(f"{START}assistant\n")
 
@@ -86,9 +89,10 @@ class ChatEncoder:
     def first_prompt(self, instruction: str) -> list[int]:
         return [*self._user, *self.encode(instruction), self.end, *self.gap, *self._assistant]
 
-    def observation(self, text: str) -> list[int]:
+    def observation(self, message: Message) -> list[int]:
         """What follows a sampled turn that ended with the end of turn."""
-        return [*self.gap, *self.first_prompt(text)]
+        opened = self._user if message.role == "user" else self.encode(f"{START}{message.role}\n")
+        return [*self.gap, *opened, *self.encode(message.content), self.end, *self.gap, *self._assistant]
 
     def demonstration(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
         """Ids of a whole chat, and 1 where the assistant speaks."""
@@ -96,7 +100,7 @@ class ChatEncoder:
         mask = [0] * len(ids)
         for message in messages[1:]:
             speaks = message.role == "assistant"
-            new = [*self.encode(message.content), self.end] if speaks else self.observation(message.content)
+            new = [*self.encode(message.content), self.end] if speaks else self.observation(message)
             ids += new
             mask += [int(speaks)] * len(new)
         return ids, mask

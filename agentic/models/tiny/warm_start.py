@@ -15,11 +15,14 @@ import torch
 
 from agentic.models.errors import ModelError
 from agentic.models.settings import TinyModel
+from agentic.models.tiny import arithmetic
 from agentic.models.tiny.demonstrations import demonstrate
 from agentic.models.tiny.network import check_same_as_hub_model, make_network, token_logprobs
-from agentic.models.tiny.tokenizer import ChatEncoder, Message, train_tokenizer
+from agentic.models.tiny.tokenizer import PIECES, TEMPLATE, ChatEncoder, Message, train_tokenizer
 from agentic.tasks.mutation.forms import PHRASES, Kind
 from agentic.tasks.mutation.generator import Recipe, generate
+from agentic.tasks.problems.generator import HELD_OUT_NAMES, HELD_OUT_THINGS
+from agentic.tasks.problems.generator import generate as generate_problems
 
 type OnProgress = Callable[[int, int, str], None]
 type Encoded = tuple[list[int], list[int]]
@@ -47,11 +50,11 @@ def make_policy(settings: TinyModel, on_progress: OnProgress) -> WarmStart:
     rng = random.Random(settings.seed)
     started = time.monotonic()
     on_progress(0, settings.steps, "making demonstrations")
-    careful, mixed = _make_demonstrations(settings, rng)
-    tokenizer = train_tokenizer(_corpus(careful), settings.vocabulary)
-    encoder = ChatEncoder(tokenizer)
-    _check_pieces(tokenizer, encoder, careful[:50])
-    first, later = ([encoder.demonstration(chat) for chat in chats] for chats in (careful, mixed))
+    lesson = _repairs(settings, rng) if settings.lesson == "repair" else _arithmetic(settings, rng)
+    tokenizer = train_tokenizer(lesson.corpus, settings.vocabulary, lesson.pieces, lesson.template)
+    encoder = ChatEncoder(tokenizer, lesson.gap)
+    _check_pieces(tokenizer, encoder, lesson.careful[:50])
+    first, later = ([encoder.demonstration(chat) for chat in chats] for chats in (lesson.careful, lesson.mixed))
     data_seconds = time.monotonic() - started
     network = make_network(tokenizer, settings.hidden, settings.layers, settings.seed)
     check_same_as_hub_model(network, torch.tensor([first[0][0]]))
@@ -71,12 +74,33 @@ def save_policy(policy: WarmStart, folder: Path) -> None:
     policy.network.save_pretrained(folder)
 
 
-def _make_demonstrations(settings: TinyModel, rng: random.Random) -> tuple[list[list[Message]], list[list[Message]]]:
+class Lesson(NamedTuple):
+    """What is demonstrated, and the form of its chats."""
+
+    careful: list[list[Message]]
+    mixed: list[list[Message]]
+    corpus: list[str]
+    pieces: Sequence[str]
+    template: str
+    gap: str
+
+
+def _arithmetic(settings: TinyModel, rng: random.Random) -> Lesson:
+    problems = generate_problems(settings.demonstrations, f"demonstrations-{settings.seed}")
+    careful = [arithmetic.demonstrate(one, rng, careful=True) for one in problems]
+    mixed = [arithmetic.demonstrate(one, rng, careful=rng.random() < settings.careful_share) for one in problems]
+    words = [message.content for chat in careful for message in chat]
+    names = [" " + word for word in (*HELD_OUT_NAMES, *HELD_OUT_THINGS)] + list(HELD_OUT_NAMES)
+    corpus = [*words, *["user", "assistant", "tool", *names] * len(careful)]
+    return Lesson(careful, mixed, corpus, arithmetic.PIECES, arithmetic.TEMPLATE, arithmetic.GAP)
+
+
+def _repairs(settings: TinyModel, rng: random.Random) -> Lesson:
     recipe = Recipe(two_places=settings.two_places, made_up=settings.made_up)
     mutants = generate(settings.demonstrations, f"demonstrations-{settings.seed}", recipe)
     careful = [demonstrate(mutant, rng, careful=True) for mutant in mutants]
     mixed = [demonstrate(mutant, rng, careful=rng.random() < settings.careful_share) for mutant in mutants]
-    return careful, mixed
+    return Lesson(careful, mixed, _corpus(careful), PIECES, TEMPLATE, "\n")
 
 
 def _corpus(chats: Sequence[Sequence[Message]]) -> list[str]:

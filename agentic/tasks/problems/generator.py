@@ -38,7 +38,7 @@ FORMS = (
     Form("{name} has {a} bags of {b} {things} and {c} more. How many {things}?", "{a}*{b}+{c}", _small),
     Form("{name} has {a} bags of {b} {things} and loses {c}. How many {things}?", "{a}*{b}-{c}", _small),
     Form("{name} had {a} {things} and gave {b} to each of {c} friends. How many {things}?", "{a}-{b}*{c}", _many),
-    Form("{name} put {b} {things} in each of {c} rows on {a} tables. How many {things}?", "{a}*{b}*{c}", _small),
+    Form("{name} put {a} {things} in each of {b} rows on {c} tables. How many {things}?", "{a}*{b}*{c}", _small),
     Form("{name} has {a} {things}, finds {b} and buys {c}. How many {things}?", "{a}+{b}+{c}", _small),
 )
 """Ask for different calculations in words that differ little."""

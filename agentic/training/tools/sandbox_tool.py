@@ -19,8 +19,8 @@ from verl.tools.base_tool import BaseTool
 from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
 from agentic.errors import PermanentError, TransientError
-from agentic.settings import Settings
 from agentic.rollout.agents.code_text import extract_code, print_last_expression
+from agentic.settings import Settings
 
 LOST = "lost_because"
 """Key of `agent_data.extra_fields` that holds why a trajectory says nothing about the policy."""

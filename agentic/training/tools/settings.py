@@ -34,6 +34,8 @@ class ToolSettings(Settings):
     config: str | None = None
     """A tool configuration file of verl's form, absolute or relative to the directory that the command is started in;
     `None` is one tool, `code_interpreter`, at a code sandbox that the training step runs."""
+    parser: str = "hermes"
+    """verl's parser of tool calls, by the policy's family: `hermes` reads `<tool_call>{...}</tool_call>`."""
     max_turns: int = Field(4, ge=1)
     """Replies that the model may give to one task."""
     call_seconds: float = Field(60.0, gt=0)
