@@ -14,7 +14,7 @@ from agentic.cluster.client import KubeClient
 from agentic.cluster.doctor import Facts, ImageUse, PodNeed, Target
 from agentic.cluster.quantities import quantity
 from agentic.cluster.resources import RAY_CLUSTERS, WORKFLOWS, JsonObject, Resource
-from agentic.cluster.settings import ClusterSettings, StepResources, label_map
+from agentic.cluster.settings import ClusterSettings, StepResources, label_map, toleration_list
 from agentic.images.settings import ImageSettings
 from agentic.models.settings import HuggingFaceModel, ModelScopeModel, ModelSettings
 from agentic.rollout.settings import RolloutSettings
@@ -80,7 +80,7 @@ def _images(settings: Sections) -> Iterator[ImageUse]:
 def _pods(settings: Sections) -> Iterator[PodNeed]:
     cluster, sandbox, has_gpus = settings.cluster, settings.sandbox, settings.train.device == "cuda"
     selector = label_map((*cluster.node_selector, *cluster.ray_node_selector))
-    tolerations = tuple(one.model_dump() for one in cluster.ray_tolerations)
+    tolerations = (*toleration_list(cluster.tolerations), *toleration_list(cluster.ray_tolerations))
     head, workers = cluster.head, cluster.workers
     yield PodNeed(
         "the RayCluster's head",
@@ -112,13 +112,19 @@ def _pods(settings: Sections) -> Iterator[PodNeed]:
             Decimal(sandbox.request_memory_mb * MIB),
             count=settings.rollout.concurrency,
             selector=label_map(sandbox.node_selector),
-            tolerations=tuple(one.model_dump() for one in sandbox.tolerations),
+            tolerations=toleration_list(sandbox.tolerations),
         )
 
 
 def _step(name: str, setting: str, share: StepResources, cluster: ClusterSettings) -> PodNeed:
-    selector = label_map(cluster.node_selector)
-    return PodNeed(name, setting, quantity(share.cpu), quantity(share.memory), selector=selector)
+    return PodNeed(
+        name,
+        setting,
+        quantity(share.cpu),
+        quantity(share.memory),
+        selector=label_map(cluster.node_selector),
+        tolerations=toleration_list(cluster.tolerations),
+    )
 
 
 def volume_bytes(settings: Sections, models: Path | None) -> Mapping[str, float]:

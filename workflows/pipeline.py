@@ -39,12 +39,21 @@ from hera.workflows import (
     Workflow,
     script,
 )
-from hera.workflows.models import Backoff, KeyToPath, LocalObjectReference, Mutex, PodGC, Synchronization, TTLStrategy
+from hera.workflows.models import (
+    Backoff,
+    KeyToPath,
+    LocalObjectReference,
+    Mutex,
+    PodGC,
+    Synchronization,
+    Toleration,
+    TTLStrategy,
+)
 
 from agentic.cluster.labels import PART, PART_LABEL, RUN_LABEL, STEP_LABEL
 from agentic.cluster.objects.image_build import LOGIN_FOLDER
 from agentic.cluster.objects.ray_cluster import QUEUE_LABEL
-from agentic.cluster.settings import ClusterSettings, StepResources, label_map
+from agentic.cluster.settings import ClusterSettings, StepResources, label_map, toleration_list
 from agentic.sandbox.settings import KubeSandbox
 from steps import (
     build_images,
@@ -139,6 +148,7 @@ def build_workflow(
         priority=cluster.priority,
         pod_priority_class_name=cluster.priority_class,
         node_selector=label_map(cluster.node_selector) or None,
+        tolerations=[Toleration(**one) for one in toleration_list(cluster.tolerations)] or None,
         synchronization=_alone(f"runs-{run_id}"),
         active_deadline_seconds=cluster.deadline_seconds,
         pod_gc=PodGC(strategy="OnPodSuccess", delete_delay_duration="600s"),

@@ -32,6 +32,11 @@ def label_map(labels: tuple[Label, ...]) -> dict[str, str]:
     return {key: value for key, _, value in (label.partition("=") for label in labels)}
 
 
+def toleration_list(tolerations: tuple[Toleration, ...]) -> list[dict[str, str]]:
+    """As a pod's spec has them."""
+    return [{key: value for key, value in one.model_dump().items() if value} for one in tolerations]
+
+
 class ClaimSettings(Settings):
     """A PersistentVolumeClaim."""
 
@@ -143,6 +148,12 @@ class BuildKitSettings(Settings):
     memory: str = "8Gi"
     """Memory of the builder."""
 
+    node_selector: tuple[Label, ...] = ()
+    """Labels of the nodes that it may run on, each as `key=value`."""
+
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of these nodes."""
+
     @model_validator(mode="after")
     def _image_is_rootless(self) -> Self:
         if self.rootless and not self.image.endswith("-rootless"):
@@ -247,18 +258,22 @@ class ClusterSettings(Settings):
     """Labels, each as `key=value`, of the nodes for all pods of a run but its sandboxes. With block disks it has to
     name one node, `kubernetes.io/hostname=NODE`."""
 
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of the nodes for all pods of a run but its sandboxes. With block disks that is the one node with the GPUs,
+    which often has one."""
+
     ray_node_selector: tuple[Label, ...] = ()
     """Labels of the nodes for Ray's pods, in addition."""
 
     ray_tolerations: tuple[Toleration, ...] = ()
-    """Taints of the nodes with GPUs."""
+    """Taints of the nodes with GPUs, for Ray's pods, in addition."""
 
     queue: str | None = None
     """Kueue's LocalQueue that the run waits in until its shares are free; `None` starts at once. Light steps and the
     cleanup never wait in it, since they watch over, and end, what holds its quota."""
 
     priority_class: str | None = None
-    """PriorityClass of Ray's pods and of the steps."""
+    """PriorityClass of Ray's pods, of the steps and of the Jobs that build images."""
 
     network_policies: bool = True
     """Close Ray's pods to all but the run's own steps, and its sandboxes to all of them but the proxy's port."""

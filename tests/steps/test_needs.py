@@ -34,6 +34,12 @@ def test_the_default_run_needs_a_head_as_large_as_the_guides() -> None:
     assert head.memory_bytes == Decimal(200 * 1024**3)
 
 
+def test_steps_go_where_the_taints_of_a_run_let_them_and_ray_where_its_own_do_as_well() -> None:
+    words = ('cluster.tolerations=[{"key": "a", "operator": "Exists"}]', 'cluster.ray_tolerations=[{"key": "b"}]')
+    found = {need.setting: [one["key"] for one in need.tolerations] for need in facts(*words).pods}
+    assert found == {"cluster.head": ["a", "b"], "cluster.light": ["a"], "cluster.heavy": ["a"]}
+
+
 def test_sandboxes_that_are_pods_need_room_for_all_at_once() -> None:
     found = {need.name: need for need in facts("sandbox.provider=pod", "rollout.concurrency=64").pods}
     assert found["sandboxes"].count == 64

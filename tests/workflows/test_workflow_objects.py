@@ -14,8 +14,11 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from agentic.cluster.objects.image_build import ImageBuild, image_build_job
 from agentic.cluster.resources import RAY_CLUSTERS, resource_of
+from agentic.cluster.settings import label_map, toleration_list
 from workflows.objects import sandbox_rights, write_objects
+from workflows.pipeline import build_workflow
 from workflows.settings import Settings, load_settings, profile_names
 
 HERE = Path(__file__).parent
@@ -54,7 +57,10 @@ VARIANTS = {
         "cluster.models.storage=block",
         "cluster.models.storage_class=disk",
         'cluster.node_selector=["kubernetes.io/hostname=gpu-1"]',
+        'cluster.tolerations=[{"key": "pool", "value": "gpu", "effect": "NoSchedule"}]',
         'cluster.ray_tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]',
+        'cluster.buildkit.node_selector=["pool=build"]',
+        'cluster.buildkit.tolerations=[{"key": "pool", "operator": "Exists"}]',
         'cluster.mounts=[{"host_path": "/opt/env", "mount_path": "/opt/env"}]',
     ],
 }
@@ -236,8 +242,48 @@ def test_a_disk_and_the_nodes_that_it_needs_show(tmp_path: Path) -> None:
     assert (claim["accessModes"], claim["storageClassName"]) == (["ReadWriteOnce"], "disk")
     spec = one("RayCluster", "raycluster-verl", iter(objects))["spec"]["headGroupSpec"]["template"]["spec"]
     assert spec["nodeSelector"] == {"kubernetes.io/hostname": "gpu-1"}
-    assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    pool = {"key": "pool", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
+    assert spec["tolerations"] == [pool, {"key": "nvidia.com/gpu", "operator": "Exists"}]
+    builder = one("Deployment", "buildkitd", iter(objects))["spec"]["template"]["spec"]
+    assert (builder["nodeSelector"], builder["tolerations"]) == (
+        {"pool": "build"},
+        [{"key": "pool", "operator": "Exists"}],
+    )
     assert {"name": "host-0", "mountPath": "/opt/env", "readOnly": True} in spec["containers"][0]["volumeMounts"]
+
+
+@pytest.mark.parametrize("variant", ["several-nodes", "private-images", "one-disk"])
+def test_an_image_build_job_goes_where_the_run_goes_and_is_accepted(variant: str) -> None:
+    cluster = load_settings("swe-qwen2.5-7b", VARIANTS[variant], {}).cluster
+    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "w", "uid": "u"}
+    build = ImageBuild(
+        *("build-x-1", "golden", "shard-0", "0123", ["buildctl", "build"], "agentic-rl/steps:0.1.0", 3600, 86400),
+        login_secret="acr-registry",
+        tls_secret="buildkit-client-certs",
+        has_workspace=True,
+        owner=owner,
+    )
+    job = image_build_job(cluster, build)
+    assert problems(job) == []
+    assert job["metadata"]["labels"]["type"] == "image-build"
+    assert "kueue.x-k8s.io/queue-name" not in job["metadata"]["labels"], "its work is BuildKit's, which holds no quota"
+    spec = job["spec"]["template"]["spec"]
+    assert spec.get("priorityClassName") == cluster.priority_class
+    assert spec.get("nodeSelector", {}) == label_map(cluster.node_selector)
+    assert spec.get("tolerations", []) == toleration_list(cluster.tolerations)
+    secret = cluster.image_pull_secret
+    assert spec.get("imagePullSecrets", []) == ([{"name": secret}] if secret else [])
+
+
+@pytest.mark.parametrize("variant", ["several-nodes", "private-images", "one-disk"])
+def test_the_pods_of_steps_go_where_the_run_goes(variant: str) -> None:
+    settings = load_settings("swe-qwen2.5-7b", VARIANTS[variant], {})
+    spec, cluster = build_workflow(settings, "swe-qwen2.5-7b", "golden")["spec"], settings.cluster
+    assert spec.get("podPriorityClassName") == cluster.priority_class
+    assert spec.get("nodeSelector", {}) == label_map(cluster.node_selector)
+    assert spec.get("tolerations", []) == toleration_list(cluster.tolerations)
+    secret = cluster.image_pull_secret
+    assert spec.get("imagePullSecrets", []) == ([{"name": secret}] if secret else [])
 
 
 def test_the_account_has_no_right_to_secrets_nor_to_all_of_anything(tmp_path: Path) -> None:

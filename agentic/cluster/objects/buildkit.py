@@ -17,7 +17,7 @@ from agentic.cluster.labels import (
     shared_labels,
 )
 from agentic.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, NETWORK_POLICIES, SERVICES, JsonObject
-from agentic.cluster.settings import BuildKitSettings, ClusterSettings
+from agentic.cluster.settings import BuildKitSettings, ClusterSettings, label_map, toleration_list
 
 USER = 1000
 """Of the rootless image; another one needs another image."""
@@ -72,6 +72,10 @@ def _deployment(settings: ClusterSettings, config: str) -> JsonObject:
     }
     if settings.image_pull_secret is not None:
         spec["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
+    if chosen.node_selector:
+        spec["nodeSelector"] = label_map(chosen.node_selector)
+    if chosen.tolerations:
+        spec["tolerations"] = toleration_list(chosen.tolerations)
     digest = hashlib.sha256(config.encode()).hexdigest()[:16]
     template = {"metadata": {"labels": metadata["labels"], "annotations": {CONFIG_ANNOTATION: digest}}, "spec": spec}
     return {

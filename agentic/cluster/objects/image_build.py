@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from agentic.cluster.labels import ROLE_LABEL, labels_of_run
 from agentic.cluster.resources import JOBS, JsonObject
-from agentic.cluster.settings import ClusterSettings, label_map
+from agentic.cluster.settings import ClusterSettings, label_map, toleration_list
 
 TYPE_LABEL, TYPE = "type", "image-build"
 """As people look for them: `kubectl get jobs -l type=image-build`."""
@@ -62,7 +62,7 @@ def image_build_job(cluster: ClusterSettings, build: ImageBuild) -> JsonObject:
 
 def _pod(cluster: ClusterSettings, build: ImageBuild) -> JsonObject:
     volumes, mounts = _volumes(cluster, build)
-    secret = cluster.image_pull_secret
+    secret, tolerations = cluster.image_pull_secret, toleration_list(cluster.tolerations)
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": ENDING_SECONDS,
@@ -73,6 +73,8 @@ def _pod(cluster: ClusterSettings, build: ImageBuild) -> JsonObject:
         "volumes": volumes,
         **({"imagePullSecrets": [{"name": secret}]} if secret else {}),
         **({"nodeSelector": label_map(cluster.node_selector)} if cluster.node_selector else {}),
+        **({"tolerations": tolerations} if tolerations else {}),
+        **({"priorityClassName": cluster.priority_class} if cluster.priority_class is not None else {}),
     }
 
 

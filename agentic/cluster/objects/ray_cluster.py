@@ -13,7 +13,14 @@ from types import MappingProxyType
 from agentic.cluster.labels import ROLE_LABEL, ROLE_TRAINER, labels_of_run
 from agentic.cluster.objects.volumes import workspace_mounts, workspace_volumes
 from agentic.cluster.resources import RAY_CLUSTERS, JsonObject
-from agentic.cluster.settings import ClusterSettings, HeadSettings, SecretKeySettings, WorkerSettings, label_map
+from agentic.cluster.settings import (
+    ClusterSettings,
+    HeadSettings,
+    SecretKeySettings,
+    WorkerSettings,
+    label_map,
+    toleration_list,
+)
 
 HEAD_PORTS = MappingProxyType({"gcs-server": 6379, "dashboard": 8265, "client": 10001})
 """Of the head's Service."""
@@ -90,11 +97,8 @@ def _template(settings: ClusterSettings, labels: Mapping[str, str], container: J
         spec["priorityClassName"] = settings.priority_class
     if nodes := label_map((*settings.node_selector, *settings.ray_node_selector)):
         spec["nodeSelector"] = nodes
-    if settings.ray_tolerations:
-        spec["tolerations"] = [
-            {key: value for key, value in toleration.model_dump().items() if value}
-            for toleration in settings.ray_tolerations
-        ]
+    if tolerations := toleration_list((*settings.tolerations, *settings.ray_tolerations)):
+        spec["tolerations"] = tolerations
     return {"metadata": {"labels": dict(labels)}, "spec": spec}
 
 
