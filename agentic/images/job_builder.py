@@ -5,7 +5,8 @@ without us: a Job's name tells run, content and attempt, so whoever comes later 
 
 Invariants: at most one running Job for each content of a shard, and no more running Jobs than `images.parallelism` in
 it, those that a killed caller left included; a Job that had ended before we came says nothing about now; BuildKit was
-reached from a pod like those that build before the first build starts.
+reached from a pod like those that build before the first build starts; a pod that does not start is told by what keeps
+it (no room, a missing claim, an image that cannot be pulled), never as a slow build or a silent BuildKit.
 """
 
 import asyncio
@@ -13,10 +14,11 @@ import hashlib
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.apply import apply
-from agentic.cluster.errors import AlreadyExistsError, WaitTimeoutError, one_line
+from agentic.cluster.errors import AlreadyExistsError, ForbiddenError, WaitTimeoutError, one_line
 from agentic.cluster.labels import selector_of_run
 from agentic.cluster.objects.buildkit import address, buildkit
 from agentic.cluster.objects.image_build import (
@@ -28,8 +30,9 @@ from agentic.cluster.objects.image_build import (
     ImageBuild,
     image_build_job,
 )
-from agentic.cluster.resources import JOBS, PODS, JsonObject, name_of
+from agentic.cluster.resources import EVENTS, JOBS, PODS, JsonObject, name_of
 from agentic.cluster.settings import ClusterSettings
+from agentic.cluster.troubles import Evidence, Trouble, find_troubles
 from agentic.cluster.watching import Watcher
 from agentic.images.buildctl import (
     CHECK_SECONDS,
@@ -49,12 +52,21 @@ CHECK_DEADLINE_SECONDS = 120
 """For one look at BuildKit, the pod's start included."""
 LOOK_SECONDS = 5.0
 """Between two looks at a pod that does not get on."""
-UNPULLABLE_SECONDS = 120.0
-"""How long the builder's image may fail to be pulled."""
+KEPT_SECONDS = 120.0
+"""How long the builder's image may fail to be pulled, and what does not pass by itself may keep a pod from starting."""
 SETTLE_SECONDS = 10.0
 """A Job's end may be seen before that of its pod."""
 NAME_CHARACTERS, DIGEST_CHARACTERS = 30, 10
-_UNPULLABLE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a Job ended."""
+
+    words: str | None = None
+    """Its last words, or others' about its end; None when it did its work."""
+    kept_by: Trouble | None = None
+    """What kept its pod from starting, if it never did."""
 
 
 class JobBuilder:
@@ -70,9 +82,11 @@ class JobBuilder:
         *,
         owner: JsonObject | None = None,
         ca_file: str | None = None,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         """`shard`: the part of the run's images whose Jobs these are; nobody else works at it meanwhile. `owner`:
         a reference to what Jobs go with. `ca_file`: as their pods see it."""
+        self._look_seconds = look_seconds
         self._api, self._cluster, self._settings = api, cluster, settings
         self._run_id, self._shard, self._owner = run_id, shard, owner
         self._starting = asyncio.Lock()
@@ -111,23 +125,41 @@ class JobBuilder:
         deadline = time.monotonic() + self._settings.buildkit_start_seconds
         while True:
             # The first is patient and cannot say why it failed; the second says it.
-            if await self._check(CHECK_SECONDS) is None or (words := await self._check(0)) is None:
+            end = await self._check(CHECK_SECONDS)
+            if end.words is not None and end.kept_by is None:
+                end = await self._check(0)
+            if end.words is None:
                 return
-            reason, remedy = judge_check(words)
-            where = f"BuildKit at {self._client.address} does not answer pods of {self._cluster.namespace}: {reason}"
-            if remedy:
-                raise BuilderRefusedError(f"{where}: {remedy}")
-            if time.monotonic() > deadline:
-                raise BuilderUnavailableError(
-                    f"{where}: look at its Deployment and at network policies, or set images.buildkit_address"
-                )
-            await asyncio.sleep(LOOK_SECONDS)
+            if end.kept_by is not None:
+                self._say_kept(end.kept_by, is_over=time.monotonic() > deadline)
+            else:
+                self._say_unreached(end.words, is_over=time.monotonic() > deadline)
+            await asyncio.sleep(self._look_seconds)
 
-    async def _check(self, connect_seconds: int) -> str | None:
-        """None when it was reached, else the client's words."""
+    def _say_unreached(self, words: str, *, is_over: bool) -> None:
+        """Raises what ails every build, at once when waiting cannot help."""
+        reason, remedy = judge_check(words)
+        where = f"BuildKit at {self._client.address} does not answer pods of {self._cluster.namespace}: {reason}"
+        if remedy:
+            raise BuilderRefusedError(f"{where}: {remedy}")
+        if is_over:
+            raise BuilderUnavailableError(
+                f"{where}: look at its Deployment and at network policies, or set images.buildkit_address"
+            )
+
+    def _say_kept(self, trouble: Trouble, *, is_over: bool) -> None:
+        """The same of what keeps the pods of builds from starting."""
+        line = f"pods that build images do not start in {self._cluster.namespace}: {trouble.line}"
+        if _is_of_pulling(trouble):
+            image = self._settings.builder_image or self._cluster.steps_image
+            line = f"the image {image} of image-build Jobs cannot be pulled (images.builder_image): {trouble.line}"
+        if is_over or not trouble.transient:
+            raise (BuilderUnavailableError if trouble.transient else BuilderRefusedError)(line)
+
+    async def _check(self, connect_seconds: int) -> _End:
         command = check_command(self._client, connect_seconds)
         job = await self._start(CHECK_KEY, CHECK_KEY, command, CHECK_DEADLINE_SECONDS)
-        return await self._words_at_end(job)
+        return await self._end_of(job)
 
     async def build(self, order: BuildOrder) -> BuildFailure | None:
         """See `Builder.build`."""
@@ -139,10 +171,12 @@ class JobBuilder:
                     await self._jobs.wait_until(self._has_room, timeout_seconds=seconds)
                     command = build_command(self._client, order, self._settings)
                     job = await self._start(order.key, order.task, command, seconds)
-            words = await self._words_at_end(job)
+            end = await self._end_of(job)
         except WaitTimeoutError as error:
             return BuildFailure(str(error), may_pass=True)
-        return None if words is None else judge_build(words)
+        if end.kept_by is not None:
+            return BuildFailure(f"its pod did not start: {end.kept_by.line}", end.kept_by.transient)
+        return None if end.words is None else judge_build(end.words)
 
     def _running(self, key: str) -> JsonObject | None:
         return next((job for job in self._of(key) if how_ended(job) is None), None)
@@ -178,26 +212,39 @@ class JobBuilder:
         self._jobs.remember(job)
         return job
 
-    async def _words_at_end(self, job: JsonObject) -> str | None:
-        """None when it did its work, else its last words, or others' about its end."""
-        name, unpullable_since = name_of(job), 0.0
-        deadline = time.monotonic() + int(job["spec"]["activeDeadlineSeconds"]) + UNPULLABLE_SECONDS
+    async def _end_of(self, job: JsonObject) -> _End:
+        """Waits for it. Raises what would keep every other build's pod from starting, when that has lasted."""
+        name, kept_by, kept_since = name_of(job), None, 0.0
+        deadline = time.monotonic() + int(job["spec"]["activeDeadlineSeconds"]) + KEPT_SECONDS
         while True:
             try:
-                ended = await self._jobs.wait_for(name, _ended_or_gone, timeout_seconds=LOOK_SECONDS)
+                ended = await self._jobs.wait_for(name, _ended_or_gone, timeout_seconds=self._look_seconds)
             except WaitTimeoutError:
-                trouble = _why_unpullable(self._pod(name))
-                unpullable_since = (unpullable_since or time.monotonic()) if trouble else 0.0
-                if trouble and time.monotonic() - unpullable_since > UNPULLABLE_SECONDS:
-                    raise BuilderRefusedError(self._unpullable(trouble)) from None
+                kept_by = await self._what_keeps(name)
+                is_lasting = kept_by is not None and (_is_of_pulling(kept_by) or not kept_by.transient)
+                kept_since = (kept_since or time.monotonic()) if is_lasting else 0.0
+                patience = min(KEPT_SECONDS, self._settings.buildkit_start_seconds)
+                if kept_by is not None and is_lasting and time.monotonic() - kept_since > patience:
+                    self._say_kept(kept_by, is_over=True)
                 if time.monotonic() > deadline:
                     raise WaitTimeoutError(f"the Job {name} does not end: look at the cluster's controllers") from None
                 continue
-            return None if ended == "Complete" else await self._last_words(name, ended)
+            if ended == "Complete":
+                return _End()
+            return _End(await self._last_words(name, ended), kept_by if ended.startswith("DeadlineExceeded") else None)
 
-    def _unpullable(self, trouble: str) -> str:
-        image = self._settings.builder_image or self._cluster.steps_image
-        return f"the image {image} of image-build Jobs cannot be pulled ({trouble}): set images.builder_image"
+    async def _what_keeps(self, job: str) -> Trouble | None:
+        """A Job's pod from starting, in the words of whoever does; None when it runs, or is on its way."""
+        pod = self._pod(job)
+        if pod is not None and (pod.get("status") or {}).get("phase", "Pending") != "Pending":
+            return None
+        fields = f"involvedObject.name={job if pod is None else name_of(pod)}"
+        try:
+            events = (await self._api.list(EVENTS, namespace=self._cluster.namespace, fields=fields)).items
+        except ForbiddenError:
+            events = ()
+        found = find_troubles(Evidence(pods=[] if pod is None else [{"kind": PODS.kind, **pod}], events=events))
+        return next(iter(found), None)
 
     def _pod(self, job: str) -> JsonObject | None:
         of_job = [pod for pod in self._pods.objects.values() if pod["metadata"]["labels"].get("job-name") == job]
@@ -256,9 +303,8 @@ def _words_of(pod: JsonObject | None) -> str | None:
     return str(ended["message"])
 
 
-def _why_unpullable(pod: JsonObject | None) -> str:
-    waiting = _state(pod).get("waiting") or {}
-    return one_line(str(waiting.get("message") or waiting["reason"])) if waiting.get("reason") in _UNPULLABLE else ""
+def _is_of_pulling(trouble: Trouble) -> bool:
+    return trouble.name.startswith(("image-", "registry-"))
 
 
 def _state(pod: JsonObject | None) -> JsonObject:

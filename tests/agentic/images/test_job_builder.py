@@ -12,7 +12,7 @@ from kube_api import KubeApiServer
 
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, FixedCredentials
-from agentic.cluster.resources import DEPLOYMENTS, JOBS, NETWORK_POLICIES, PODS, SERVICES, JsonObject, name_of
+from agentic.cluster.resources import DEPLOYMENTS, EVENTS, JOBS, NETWORK_POLICIES, PODS, SERVICES, JsonObject, name_of
 from agentic.cluster.settings import ClusterSettings
 from agentic.cluster.watching import Watcher
 from agentic.images import job_builder
@@ -77,7 +77,7 @@ async def rig(script: Callable[[JsonObject], Ending | None], **settings: Any) ->
         credentials = FixedCredentials(Access(server.address))
         client = await stack.enter_async_context(KubeClient(credentials, namespace="rl"))
         playing = asyncio.create_task(play_controller(client, script))
-        builder = JobBuilder(client, CLUSTER, chosen, "run-1", "shard-0", owner=OWNER)
+        builder = JobBuilder(client, CLUSTER, chosen, "run-1", "shard-0", owner=OWNER, look_seconds=0.2)
         yield await stack.enter_async_context(builder), client
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
@@ -190,6 +190,93 @@ async def test_jobs_that_a_killed_caller_left_count_among_those_that_run_at_once
             await jobs.wait_until(lambda found: len(found) == 3 or None, timeout_seconds=10)
             third.cancel()
             await asyncio.gather(third, *killed, return_exceptions=True)
+
+
+async def keep(client: KubeClient, status: JsonObject, event: tuple[str, str] | None = None) -> JsonObject:
+    """The first Job, whose pod does not come to run."""
+    async with Watcher(client, JOBS) as jobs:
+        job = await jobs.wait_until(lambda found: next(iter(found.values()), None), timeout_seconds=10)
+    labels = {**job["spec"]["template"]["metadata"]["labels"], "job-name": name_of(job)}
+    pod = f"{name_of(job)}-pod"
+    await client.create(PODS, {**PODS.head(pod, labels=labels), "spec": {}})
+    pending = {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}], **status}
+    await client.patch(PODS, pod, {"status": pending}, subresource="status")
+    if event is not None:
+        body = {"involvedObject": {"kind": "Pod", "name": pod}, "reason": event[0], "message": event[1]}
+        await client.create(EVENTS, {**EVENTS.head("an-event"), **body})
+    return job
+
+
+async def expire(client: KubeClient, job: JsonObject) -> None:
+    condition = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "Job was active longer"}
+    await client.patch(JOBS, name_of(job), {"status": {"conditions": [condition]}}, subresource="status")
+
+
+NO_ROOM = {
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available: 3 Insufficient memory.",
+        }
+    ]
+}
+NO_CLAIM = ("FailedScheduling", '0/1 nodes are available: persistentvolumeclaim "verl-dataset" not found.')
+
+
+@pytest.mark.parametrize(
+    ("status", "event", "name", "may_pass"),
+    [(NO_ROOM, None, "no-room-for-memory", True), ({}, NO_CLAIM, "claim-missing", False)],
+)
+async def test_a_build_whose_pod_never_started_says_what_kept_it(
+    status: JsonObject, event: Any, name: str, may_pass: bool
+) -> None:
+    async with rig(lambda job: None) as (builder, client):
+        building = asyncio.create_task(builder.build(ORDER))
+        job = await keep(client, status, event)
+        await asyncio.sleep(0.6)
+        await expire(client, job)
+        failure = await building
+        assert failure.reason.startswith(f"its pod did not start: {name}: ")
+        assert failure.may_pass is may_pass
+
+
+async def test_a_build_that_ran_and_was_too_slow_is_told_as_that() -> None:
+    async with rig(lambda job: None) as (builder, client):
+        building = asyncio.create_task(builder.build(ORDER))
+        job = await keep(client, {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]})
+        await asyncio.sleep(0.6)
+        await expire(client, job)
+        assert (await building).reason == "it took longer than its 3600 s"
+
+
+async def test_pods_that_do_not_start_are_not_told_as_a_buildkit_that_does_not_answer() -> None:
+    async with rig(lambda job: None) as (builder, client):
+        preparing = asyncio.create_task(builder.prepare())
+        job = await keep(client, {}, NO_CLAIM)
+        await asyncio.sleep(0.6)
+        await expire(client, job)
+        with pytest.raises(BuilderRefusedError, match="pods that build images do not start in rl: claim-missing: "):
+            await preparing
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "name"),
+    [
+        ('failed to resolve reference "r.example/s:1": r.example/s:1: not found', BuilderRefusedError, "image-missing"),
+        ("unexpected status from GET request to https://r: 429 Too Many Requests", BuilderUnavailableError, "limit"),
+    ],
+)
+async def test_a_builder_image_that_cannot_be_pulled_ends_the_step_for_good_only_if_it_never_will_be(
+    said: str, error: type[Exception], name: str
+) -> None:
+    waiting = {"reason": "ErrImagePull", "message": f'failed to pull and unpack image "r.example/s:1": {said}'}
+    async with rig(lambda job: None, buildkit_start_seconds=0.3) as (builder, client):
+        building = asyncio.create_task(builder.build(ORDER))
+        await keep(client, {"containerStatuses": [{"name": "build", "state": {"waiting": waiting}}]})
+        with pytest.raises(error, match=rf"cannot be pulled \(images\.builder_image\): .*{name}"):
+            await building
 
 
 def test_a_job_that_ran_out_of_time_does_not_pass_by_itself() -> None:
