@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from agentic.errors import AgenticError
+from agentic.errors import AgenticError, TransientError
 from agentic.images.buildctl import Client
 from agentic.images.errors import ImageBuildError
 from agentic.images.own import NAMES, OwnImage, own_command, target_of
@@ -26,13 +26,13 @@ MEGABYTE = 1_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0, or 78 after a line that says what is wrong."""
+    """0; after a line that says what is wrong 78, or 75 where it may pass."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.act(options))
     except AgenticError as error:
         sys.stderr.write(f"{error}\n")
-        return 78
+        return 75 if isinstance(error, TransientError) else 78
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,6 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("names", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
     build.add_argument("--registry", required=True, help="host, and perhaps a path, such as registry.example/team")
     build.add_argument("--buildkit", default="unix:///run/buildkit/buildkitd.sock", help="address (%(default)s)")
+    build.add_argument(
+        "--buildkit-tls", metavar="FOLDER", help="ca.pem, cert.pem and key.pem, where BuildKit asks for them"
+    )
     build.add_argument("--tag", default=_version(), help="of each (%(default)s)")
     build.add_argument("--arg", action="append", default=[], type=_pair, metavar="NAME=VALUE", help="of the Dockerfile")
     build.add_argument(
@@ -58,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     show.set_defaults(act=_show)
     for verb in (build, show):
         verb.add_argument("--plain-http", action="append", default=[], metavar="HOST", help="a registry without TLS")
+        verb.add_argument("--patience", type=float, default=60, metavar="SECONDS", help="with registries (%(default)s)")
         verb.add_argument("--ca-file", help="authorities of registries that sign for themselves")
     return parser
 
@@ -77,13 +81,13 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _build(options: argparse.Namespace) -> int:
-    targets = []
+    targets, client = [], Client(options.buildkit, options.buildkit_tls, options.ca_file)
     for name in options.names:
         target = target_of(options.registry, name, options.tag)
         contexts = {stage: Path(folder).absolute() for stage, folder in options.context}
         image = OwnImage(name, target, dict(options.arg), contexts, target.server in options.plain_http)
         try:
-            done = subprocess.run(own_command(Client(options.buildkit), image, ROOT), check=False)
+            done = subprocess.run(own_command(client, image, ROOT), check=False)
         except FileNotFoundError:
             raise ImageBuildError("there is no buildctl in PATH: install BuildKit's client") from None
         if done.returncode:
@@ -97,7 +101,10 @@ def _show(options: argparse.Namespace) -> int:
 
 
 async def _look(references: Sequence[Reference], options: argparse.Namespace) -> int:
-    settings = RegistrySettings(plain_http=tuple(options.plain_http), ca_file=options.ca_file, patience_seconds=60)
+    patience = options.patience
+    settings = RegistrySettings(
+        plain_http=tuple(options.plain_http), ca_file=options.ca_file, patience_seconds=patience
+    )
     missing = 0
     async with Registry(settings, Logins.read()) as registry:
         for reference in references:

@@ -97,6 +97,11 @@ class Client:
         waits = ["--wait", f"--timeout={connect_seconds}"] if connect_seconds else []
         return [PROGRAM, f"--addr={self.address}", *waits, *certificates]
 
+    def trusting(self, names: Sequence[Reference]) -> list[str]:
+        """What `build` takes so that the servers of tokens of these registries are trusted."""
+        hosts = {name.host for name in names} if self.ca_file else set()
+        return [f"--registry-auth-tlscontext=host={host},ca={self.ca_file}" for host in sorted(hosts)]
+
 
 def check_command(client: Client, connect_seconds: int = 0) -> list[str]:
     """Ends well when BuildKit answers and has something to build with."""
@@ -108,7 +113,6 @@ def build_command(client: Client, order: BuildOrder, settings: ImageSettings) ->
     first = order.names[0]
     options = [f"label:{ENVIRONMENT_LABEL}={order.key}"]
     options += [f"context:{base}=docker-image://{image}" for base, image in order.bases.items()]
-    hosts = {name.host for name in order.names} if client.ca_file else set()
     return [
         *client.command(CONNECT_SECONDS),
         "build",
@@ -117,7 +121,7 @@ def build_command(client: Client, order: BuildOrder, settings: ImageSettings) ->
         f"--local=context={order.context}",
         f"--local=dockerfile={order.context}",
         *(f"--opt={option}" for option in options),
-        *(f"--registry-auth-tlscontext=host={host},ca={client.ca_file}" for host in sorted(hosts)),
+        *client.trusting(order.names),
         f'--output=type=image,"name={",".join(map(str, order.names))}",push=true{_in_the_clear(first, settings)}',
         *(_cache(first, settings) if settings.cache == "registry" else ()),
     ]

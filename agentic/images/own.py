@@ -44,6 +44,7 @@ def own_command(client: Client, image: OwnImage, root: Path) -> list[str]:
         "--frontend=dockerfile.v0",
         f"--local=context={context}",
         f"--local=dockerfile={folder}",
+        *client.trusting([image.target]),
         *(f"--opt=build-arg:{name}={value}" for name, value in image.arguments.items()),
         *(
             word

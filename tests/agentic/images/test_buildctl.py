@@ -170,3 +170,8 @@ def test_what_stands_between_us_and_buildkit_is_told_with_what_to_do(words: str,
     reason, found = judge_check(f"some line\n{words}\n")
     assert reason == words.removeprefix("error: ")
     assert found == remedy
+
+
+def test_certificates_that_a_direct_client_would_not_show_are_refused_when_settings_are_read() -> None:
+    with pytest.raises(ValueError, match=r"images\.buildkit_tls_secret is set but images\.builder is direct"):
+        ImageSettings(builder="direct", buildkit_address="tcp://b:1", buildkit_tls_secret="tls")

@@ -32,6 +32,25 @@ def test_stages_can_be_folders_and_arguments_be_given() -> None:
     assert command[-1] == pushed
 
 
+def test_certificates_and_authorities_are_given_to_the_client_that_builds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that notes what it is told, and fails."""
+    (tmp_path / "buildctl").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/told\nexit 1\n')
+    (tmp_path / "buildctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    words = ["build", "steps", "--registry", "r.example/team", "--buildkit", "tcp://b:1"]
+    assert main([*words, "--buildkit-tls", "/tls", "--ca-file", "/ca.pem"]) == 78
+    told = (tmp_path / "told").read_text()
+    assert "--tlscacert=/tls/ca.pem --tlscert=/tls/cert.pem --tlskey=/tls/key.pem build" in told
+    assert "--registry-auth-tlscontext=host=r.example,ca=/ca.pem" in told
+
+
+def test_a_registry_that_does_not_answer_may_pass(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "127.0.0.1:1/a/b:1", "--patience", "0"]) == 75
+    assert "does not answer" in capfd.readouterr().err
+
+
 def test_what_is_none_of_ours_and_what_is_no_tag_is_refused() -> None:
     with pytest.raises(ImageNameError, match="use one of steps, trainer"):
         target_of("r.example", "other", "1")
