@@ -114,7 +114,6 @@ func (p *pipes) closeOurs() {
 }
 
 func (p *processes) spawn(spec spec, pipes *pipes) (*exit, error) {
-	environment := environmentOf(spec)
 	words := spec.Words
 	if spec.Script != "" {
 		words = []string{findShell(), "-c", `s=$(cat <&3); exec 3<&-; eval "$s"`}
@@ -122,13 +121,16 @@ func (p *processes) spawn(spec spec, pipes *pipes) (*exit, error) {
 	if len(words) == 0 {
 		return nil, errors.New("no command was given")
 	}
-	attributes := &syscall.ProcAttr{Dir: spec.Cwd, Env: environment, Sys: &syscall.SysProcAttr{Setsid: true}}
+	attributes := &syscall.ProcAttr{Dir: spec.Cwd, Sys: &syscall.SysProcAttr{Setsid: true}}
 	for _, file := range pipes.theirs {
 		attributes.Files = append(attributes.Files, file.Fd())
 	}
-	if err := becomeUser(spec.User, attributes); err != nil {
+	home, err := becomeUser(spec.User, attributes)
+	if err != nil {
 		return nil, err
 	}
+	environment := environmentOf(spec, home)
+	attributes.Env = environment
 	if info, err := os.Stat(spec.Cwd); spec.Cwd != "" && (err != nil || !info.IsDir()) {
 		return nil, fmt.Errorf("cannot start in %s", spec.Cwd)
 	}
@@ -147,10 +149,14 @@ func (p *processes) spawn(spec spec, pipes *pipes) (*exit, error) {
 	return started, nil
 }
 
-func environmentOf(spec spec) []string {
+// environmentOf names each variable once: of two, most programs would see the first.
+func environmentOf(spec spec, home string) []string {
 	environment := append(os.Environ(), markVariable+"="+spec.Mark)
 	for name, value := range spec.Env {
 		environment = append(environment, name+"="+value)
+	}
+	if home != "" {
+		environment = append(environment, "HOME="+home)
 	}
 	last := map[string]int{}
 	for place, entry := range environment {
@@ -192,25 +198,25 @@ func findProgram(name string, environment []string) (string, error) {
 	return "", fmt.Errorf("%s: %w", name, errNoProgram)
 }
 
-func becomeUser(name string, attributes *syscall.ProcAttr) error {
+// becomeUser gives a process another user, and returns his home; empty for our own.
+func becomeUser(name string, attributes *syscall.ProcAttr) (string, error) {
 	if name == "" || name == strconv.Itoa(os.Getuid()) {
-		return nil
+		return "", nil
 	}
 	found, err := user.Lookup(name)
 	if err != nil {
 		found, err = user.LookupId(name)
 	}
 	if err != nil {
-		return fmt.Errorf("no user %s", name)
+		return "", fmt.Errorf("no user %s", name)
 	}
 	uid, _ := strconv.ParseUint(found.Uid, 10, 32)
 	gid, _ := strconv.ParseUint(found.Gid, 10, 32)
 	if int(uid) == os.Getuid() {
-		return nil
+		return "", nil
 	}
 	attributes.Sys.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	attributes.Env = append(attributes.Env, "HOME="+found.HomeDir)
-	return nil
+	return found.HomeDir, nil
 }
 
 // killStartedBy kills a session, and what has left it but still carries the mark, until nothing new is found.

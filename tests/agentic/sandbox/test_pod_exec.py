@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import pwd
 import shutil
 import time
 from collections.abc import AsyncIterator
@@ -128,6 +129,12 @@ async def test_another_user_runs_it_when_asked_for(channel: SandboxExec) -> None
     assert (await channel.run(ask("id -un", user="nobody"))).text == "nobody\n"
     assert (await channel.run(ask("id -un", user="0"))).text == "root\n"
     assert (await channel.run(ask("id", user="no-such-user"))).exit_code == 126
+
+
+async def test_another_user_has_his_own_home_and_no_other_beside_it(channel: SandboxExec) -> None:
+    home = pwd.getpwnam("nobody").pw_dir
+    told = (await channel.run(ask(["env"], user="nobody"))).text.splitlines()
+    assert [line for line in told if line.startswith("HOME=")] == [f"HOME={home}"]
 
 
 async def test_a_name_that_no_shell_can_export_is_refused(channel: SandboxExec) -> None:
