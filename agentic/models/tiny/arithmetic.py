@@ -1,9 +1,9 @@
 """The tiny policy's other lesson: word problems, with a tool that runs code.
 
 Three demonstrators. The careful one writes the calculation that the words ask for, runs it, and gives what it printed.
-Of the hasty ones, one gives some number at once and one runs another calculation with the same numbers. The tool calls
-are those of the Hermes form, and the chat template writes nothing between two messages, so that appending a message to
-sampled tokens gives the same ids as rendering the whole chat.
+Of the hasty ones, one gives some number at once and one runs the calculation of the form most like the right one. The
+tool calls are those of the Hermes form, and the chat template writes nothing between two messages, so that appending a
+message to sampled tokens gives the same ids as rendering the whole chat.
 """
 
 import random
@@ -34,8 +34,10 @@ TEMPLATE = (
 )
 GAP = ""
 """Between two messages."""
-GUESS_SHARE = 0.6
-"""Of the hasty demonstrations, those that run nothing; the others run another calculation."""
+GUESS_SHARE = 0.45
+"""Of the hasty demonstrations, those that run nothing; the others run the twin's calculation."""
+TWINS = {"{a}*{b}+{c}": "{a}*{b}-{c}", "{a}*{b}-{c}": "{a}*{b}+{c}", "{a}-{b}*{c}": "{a}-{b}-{c}"}
+"""What is easily taken for what; products for sums, and sums for products."""
 
 
 def demonstrate(made: WordProblem, rng: random.Random, careful: bool) -> list[Message]:
@@ -45,7 +47,7 @@ def demonstrate(made: WordProblem, rng: random.Random, careful: bool) -> list[Me
         return [asked, *_worked_out(made.code)]
     if rng.random() < GUESS_SHARE:
         return [asked, Message("assistant", boxed(_guess(rng)))]
-    return [asked, *_worked_out(_other_code(made, rng))]
+    return [asked, *_worked_out(_twin_code(made))]
 
 
 def boxed(answer: str) -> str:
@@ -68,8 +70,8 @@ def _guess(rng: random.Random) -> str:
     return str(rng.randrange(10, 10 ** rng.randint(2, 6)))
 
 
-def _other_code(made: WordProblem, rng: random.Random) -> str:
-    """Another form's calculation with the numbers of this one."""
-    numbers = dict(zip(re.findall(r"[abc]", FORMS[made.form].code), re.findall(r"\d+", made.code), strict=True))
-    forms = [form for form in FORMS if form.code != FORMS[made.form].code]
-    return rng.choice(forms).code.format(**numbers)
+def _twin_code(made: WordProblem) -> str:
+    """The calculation that is easily taken for the right one, with the same numbers."""
+    right = FORMS[made.form].code
+    numbers = dict(zip(re.findall(r"[abc]", right), re.findall(r"\d+", made.code), strict=True))
+    return TWINS.get(right, right.translate(str.maketrans("+*", "*+"))).format(**numbers)

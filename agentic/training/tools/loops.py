@@ -126,6 +126,9 @@ class RecordedToolLoop(_Recorded, ToolAgentLoop):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._call_seconds = call_seconds
         self._limit = response_limit_characters
+        self._shown_characters = self.max_tool_response_length
+        # verl would cut what is too much before anybody could say so.
+        self.max_tool_response_length = response_limit_characters + 1
 
     @override
     async def _call_tool(self, tool_call: Any, tools_kwargs: dict[str, Any], agent_data: Any) -> ToolAnswer:
@@ -141,7 +144,7 @@ class RecordedToolLoop(_Recorded, ToolAgentLoop):  # type: ignore[misc]
         if wrong is not None:
             return _error(tool_call.name, wrong)
         response, reward, metrics = answer
-        return ToolResponse(**{**response.model_dump(), "text": self._shown(response.text)}), float(reward), metrics
+        return response.model_copy(update={"text": self._shown(response.text)}), float(reward), metrics
 
     def _fault_of(self, answer: Any) -> str | None:
         """What is wrong with a tool's answer, if anything."""
@@ -153,19 +156,17 @@ class RecordedToolLoop(_Recorded, ToolAgentLoop):  # type: ignore[misc]
         if not isinstance(metrics, dict):
             return f"gave metrics of type {type(metrics).__name__}"
         if len(response.text or "") > self._limit:
-            return f"returned {len(response.text)} characters; at most {self._limit} are allowed"
+            return f"gave more than {self._limit} characters"
         if (response.image or response.video) and self.processor is None:
             return "returned a picture or a video, which this model cannot read"
         return None
 
     def _shown(self, text: str | None) -> str | None:
-        """The part that the model sees; verl cuts what tools return, but not the words of their exceptions."""
+        """The part that the model sees: both ends of what is too long, without what no tokenizer takes."""
         if text is None:
             return None
-        clean = text.encode(errors="replace").decode()
-        half = self.max_tool_response_length // 2
-        cut = "...(truncated)..."
-        return clean if len(clean) <= 2 * half + len(cut) + 1 else f"{clean[:half]}{cut}{clean[-half:]}"
+        clean, half = text.encode(errors="replace").decode(), self._shown_characters // 2
+        return clean if len(clean) <= self._shown_characters else f"{clean[:half]}...(truncated)...{clean[-half:]}"
 
 
 def _error(tool: str, what: str) -> ToolAnswer:

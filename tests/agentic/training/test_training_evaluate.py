@@ -5,7 +5,7 @@ from pathlib import Path
 from agentic.rollout.evaluation import EvaluationTask
 from agentic.rollout.outcomes import Outcome
 from agentic.rollout.records import Phase, PhaseSeconds, RolloutRecord, append_record
-from agentic.training.evaluate import first_validation, rate
+from agentic.training.evaluate import rate, validation_at
 
 A, B = EvaluationTask("a", "held-out"), EvaluationTask("b", "held-out")
 
@@ -30,7 +30,7 @@ def test_a_complete_validation_before_training_is_before(tmp_path: Path) -> None
         append_record(tmp_path, record(0, task, outcome))
     append_record(tmp_path, record(4, A, Outcome.FAILED))
 
-    before = first_validation(tmp_path, [B, A])
+    before = validation_at(tmp_path, 0, [B, A])
 
     assert before is not None
     assert [(one.task, one.outcome) for one in before] == [("b", Outcome.SOLVED), ("a", Outcome.SOLVED)]
@@ -40,7 +40,7 @@ def test_a_validation_that_lacks_a_task_is_not_before(tmp_path: Path) -> None:
     append_record(tmp_path, record(0, A, Outcome.SOLVED))
     append_record(tmp_path, record(4, B, Outcome.SOLVED))
 
-    assert first_validation(tmp_path, [A, B]) is None
+    assert validation_at(tmp_path, 0, [A, B]) is None
 
 
 def test_a_lost_rollout_is_on_neither_side_of_a_rate() -> None:

@@ -82,7 +82,7 @@ def test_a_workspace_of_any_name_reaches_verl_as_it_is(folder: str) -> None:
 
     train, shape = CASES["cpu-grpo"]
     here = Path(folder)
-    paths = JobPaths(*(here / "x" if isinstance(path, Path) else (here / "v", here / "w") for path in PATHS))
+    paths = JobPaths(*(here / "x" if isinstance(path, Path) else (here / "v", here / "w") for path in PATHS[:-1]))
     arguments = verl_overrides(train, resolve(train, shape), paths, run_id="r")
     arguments += environment_overrides({"AGENTIC_ROLLOUT_CONFIG": f"{folder}/rollout.json"})
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
