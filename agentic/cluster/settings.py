@@ -133,9 +133,6 @@ class BuildKitSettings(Settings):
     """Secret with `ca.pem`, `cert.pem` and `key.pem` of the builder, for mutual TLS; then `images.buildkit_tls_secret`
     has those of who builds. `None` leaves it to a NetworkPolicy who reaches the builder."""
 
-    ca_config_map: str | None = None
-    """ConfigMap whose `ca.pem` holds the authorities of registries that sign for themselves, beside the image's own."""
-
     mirrors: tuple[str, ...] = ()
     """Hosts that are asked for Docker Hub's images first."""
 

@@ -11,13 +11,16 @@ it (no room, a missing claim, an image that cannot be pulled), never as a slow b
 
 import asyncio
 import hashlib
+import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.apply import apply
+from agentic.cluster.deployments import find_deployment_troubles
 from agentic.cluster.errors import AlreadyExistsError, ForbiddenError, WaitTimeoutError, one_line
 from agentic.cluster.labels import selector_of_run
 from agentic.cluster.objects.buildkit import address, buildkit
@@ -30,6 +33,7 @@ from agentic.cluster.objects.image_build import (
     ImageBuild,
     image_build_job,
 )
+from agentic.cluster.patience import Patience, TroubleClock
 from agentic.cluster.resources import EVENTS, JOBS, PODS, JsonObject, name_of
 from agentic.cluster.settings import ClusterSettings
 from agentic.cluster.troubles import Evidence, Trouble, find_troubles
@@ -120,9 +124,12 @@ class JobBuilder:
 
     async def _prepare(self) -> None:
         if self._settings.buildkit_address is None:
-            for manifest in buildkit(self._cluster, plain_http=self._settings.registry.plain_http):
+            plain_http = self._settings.registry.plain_http
+            for manifest in buildkit(self._cluster, plain_http=plain_http, authorities=self._authorities()):
                 await apply(self._api, manifest)
         deadline = time.monotonic() + self._settings.buildkit_start_seconds
+        patience = min(KEPT_SECONDS, self._settings.buildkit_start_seconds)
+        clock = TroubleClock(Patience(lasting_seconds=patience, passing_seconds=math.inf, absent_seconds=KEPT_SECONDS))
         while True:
             # The first is patient and cannot say why it failed; the second says it.
             end = await self._check(CHECK_SECONDS)
@@ -133,15 +140,36 @@ class JobBuilder:
             if end.kept_by is not None:
                 self._say_kept(end.kept_by, is_over=time.monotonic() > deadline)
             else:
-                self._say_unreached(end.words, is_over=time.monotonic() > deadline)
+                kept_by = await self._what_keeps_buildkit(clock)
+                self._say_unreached(end.words, kept_by, is_over=time.monotonic() > deadline)
             await asyncio.sleep(self._look_seconds)
 
-    def _say_unreached(self, words: str, *, is_over: bool) -> None:
+    def _authorities(self) -> str | None:
+        """Those that builds show are those that the builder itself trusts, when it asks a registry for a token."""
+        return None if self._client.ca_file is None else Path(self._client.ca_file).read_text()
+
+    async def _what_keeps_buildkit(self, clock: TroubleClock) -> list[Trouble]:
+        """Our own from being there; raises what has lasted and does not pass by itself."""
+        if self._settings.buildkit_address is not None:
+            return []
+        found = await find_deployment_troubles(
+            self._api, self._cluster.buildkit.name, namespace=self._cluster.namespace
+        )
+        clock.fresh(found, time.monotonic())
+        overdue = clock.overdue(found, time.monotonic())
+        if overdue is not None:
+            raise BuilderRefusedError(f"BuildKit does not start in {self._cluster.namespace}: {overdue.line}")
+        return found
+
+    def _say_unreached(self, words: str, kept_by: Sequence[Trouble], *, is_over: bool) -> None:
         """Raises what ails every build, at once when waiting cannot help."""
         reason, remedy = judge_check(words)
         where = f"BuildKit at {self._client.address} does not answer pods of {self._cluster.namespace}: {reason}"
         if remedy:
             raise BuilderRefusedError(f"{where}: {remedy}")
+        if is_over and kept_by:
+            lines = "; ".join(trouble.line for trouble in kept_by)
+            raise BuilderUnavailableError(f"BuildKit does not start in {self._cluster.namespace}: {lines}")
         if is_over:
             raise BuilderUnavailableError(
                 f"{where}: look at its Deployment and at network policies, or set images.buildkit_address"

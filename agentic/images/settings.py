@@ -17,7 +17,7 @@ class RegistrySettings(Settings):
     """Hosts, with their port, that speak no TLS, such as `127.0.0.1:5000`."""
     ca_file: str | None = None
     """PEM file with the authorities of registries that sign for themselves, beside the system's; a path in the
-    workspace."""
+    workspace. The BuildKit that the step makes sure of trusts them as well."""
     requests_at_once: int = Field(8, ge=1)
     """Answers awaited at the same time."""
     timeout_seconds: float = Field(30.0, gt=0)

@@ -56,7 +56,6 @@ VARIANTS = {
         "cluster.buildkit.image=moby/buildkit:v0.32.2-rootless",
         "cluster.buildkit.server_secret=buildkit-daemon-certs",
         "images.buildkit_tls_secret=buildkit-client-certs",
-        "cluster.buildkit.ca_config_map=registry-ca",
         "cluster.image_pull_secret=acr-registry",
     ],
     "disks-and-folders": [

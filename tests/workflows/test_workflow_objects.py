@@ -46,7 +46,6 @@ VARIANTS = {
         "cluster.buildkit.image=moby/buildkit:v0.32.2-rootless",
         "cluster.buildkit.server_secret=buildkit-daemon-certs",
         "images.buildkit_tls_secret=buildkit-client-certs",
-        "cluster.buildkit.ca_config_map=registry-ca",
         'cluster.buildkit.mirrors=["mirror.example"]',
         'images.registry.plain_http=["10.0.0.5:5000"]',
     ],

@@ -6,7 +6,9 @@ which needs no privilege but user namespaces and unconfined seccomp and AppArmor
 """
 
 import hashlib
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from agentic.cluster.labels import (
     PART,
@@ -24,7 +26,8 @@ USER = 1000
 
 STORE = "/var/lib/buildkit"
 ROOTLESS_SOCKET = f"/run/user/{USER}/buildkit/buildkitd.sock"
-CONFIG_FILE = "buildkitd.toml"
+CONFIG_FILE, AUTHORITIES_FILE = "buildkitd.toml", "registry-ca.pem"
+AUTHORITIES_FOLDER = "/etc/ssl/certs/agentic-rl"
 CONFIG_ANNOTATION = "agentic-rl/config"
 """Digest of the configuration: another one makes another pod."""
 
@@ -32,11 +35,30 @@ CACHE_PART = 0.8
 """Of the builder's disk; the rest is for what is being built."""
 
 
-def buildkit(settings: ClusterSettings, *, plain_http: Sequence[str] = ()) -> list[JsonObject]:
-    """All of it, in the order in which it is applied. `plain_http` are registries without TLS, each as `host:port`."""
-    config = _config(settings.buildkit, plain_http)
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What the builder reads: one ConfigMap, and another pod whenever it is another one."""
+
+    config: str
+    authorities: str | None
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        return {CONFIG_FILE: self.config, **({AUTHORITIES_FILE: self.authorities} if self.authorities else {})}
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(self.by_name).encode()).hexdigest()[:16]
+
+
+def buildkit(
+    settings: ClusterSettings, *, plain_http: Sequence[str] = (), authorities: str | None = None
+) -> list[JsonObject]:
+    """All of it, in the order in which it is applied. `plain_http` are registries without TLS, each as `host:port`;
+    `authorities` those of registries that sign for themselves, as PEM."""
+    files = _Files(_config(settings.buildkit, plain_http), authorities)
     policy = [_policy(settings)] if settings.buildkit.server_secret is None else []
-    return [*policy, _config_map(settings, config), _deployment(settings, config), _service(settings)]
+    return [*policy, _config_map(settings, files), _deployment(settings, files), _service(settings)]
 
 
 def address(settings: ClusterSettings) -> str:
@@ -58,17 +80,17 @@ def _config(settings: BuildKitSettings, plain_http: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _config_map(settings: ClusterSettings, config: str) -> JsonObject:
-    return {**CONFIG_MAPS.head(settings.buildkit.name, **_head(settings)), "data": {CONFIG_FILE: config}}
+def _config_map(settings: ClusterSettings, files: _Files) -> JsonObject:
+    return {**CONFIG_MAPS.head(settings.buildkit.name, **_head(settings)), "data": files.by_name}
 
 
-def _deployment(settings: ClusterSettings, config: str) -> JsonObject:
+def _deployment(settings: ClusterSettings, files: _Files) -> JsonObject:
     chosen, metadata = settings.buildkit, _head(settings)
     spec: JsonObject = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "containers": [_container(chosen)],
-        "volumes": _volumes(chosen),
+        "containers": [_container(chosen, files)],
+        "volumes": _volumes(chosen, files),
     }
     if settings.image_pull_secret is not None:
         spec["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
@@ -76,8 +98,8 @@ def _deployment(settings: ClusterSettings, config: str) -> JsonObject:
         spec["nodeSelector"] = label_map(chosen.node_selector)
     if chosen.tolerations:
         spec["tolerations"] = toleration_list(chosen.tolerations)
-    digest = hashlib.sha256(config.encode()).hexdigest()[:16]
-    template = {"metadata": {"labels": metadata["labels"], "annotations": {CONFIG_ANNOTATION: digest}}, "spec": spec}
+    annotations = {CONFIG_ANNOTATION: files.digest}
+    template = {"metadata": {"labels": metadata["labels"], "annotations": annotations}, "spec": spec}
     return {
         **DEPLOYMENTS.head(chosen.name, **metadata),
         "spec": {
@@ -90,7 +112,7 @@ def _deployment(settings: ClusterSettings, config: str) -> JsonObject:
     }
 
 
-def _container(chosen: BuildKitSettings) -> JsonObject:
+def _container(chosen: BuildKitSettings, files: _Files) -> JsonObject:
     # buildctl asks the socket of its own image's user, which it finds by itself.
     probe = {"exec": {"command": ["buildctl", "debug", "workers"]}, "timeoutSeconds": 10}
     share = {"cpu": chosen.cpu, "memory": chosen.memory}
@@ -100,15 +122,15 @@ def _container(chosen: BuildKitSettings) -> JsonObject:
     ]
     if chosen.server_secret is not None:
         mounts.append({"name": "certs", "mountPath": "/certs", "readOnly": True})
-    if chosen.ca_config_map is not None:
-        mounts.append({"name": "registry-ca", "mountPath": "/etc/ssl/certs/agentic-rl", "readOnly": True})
+    if files.authorities:
+        mounts.append({"name": "registry-ca", "mountPath": AUTHORITIES_FOLDER, "readOnly": True})
     return {
         "name": "buildkitd",
         "image": chosen.image,
         "imagePullPolicy": "IfNotPresent",
         "args": _arguments(chosen),
         "ports": [{"name": "buildkit", "containerPort": chosen.port}],
-        **_trusting(chosen),
+        **_trusting(files),
         "readinessProbe": {**probe, "initialDelaySeconds": 2, "periodSeconds": 10},
         "livenessProbe": {**probe, "initialDelaySeconds": 30, "periodSeconds": 30, "failureThreshold": 5},
         "resources": {"requests": dict(share), "limits": dict(share)},
@@ -117,12 +139,11 @@ def _container(chosen: BuildKitSettings) -> JsonObject:
     }
 
 
-def _trusting(chosen: BuildKitSettings) -> JsonObject:
-    if chosen.ca_config_map is None:
+def _trusting(files: _Files) -> JsonObject:
+    if not files.authorities:
         return {}
     # The program looks for authorities in these folders, beside the image's one file.
-    folders = "/etc/ssl/certs:/etc/ssl/certs/agentic-rl"
-    return {"env": [{"name": "SSL_CERT_DIR", "value": folders}]}
+    return {"env": [{"name": "SSL_CERT_DIR", "value": f"/etc/ssl/certs:{AUTHORITIES_FOLDER}"}]}
 
 
 def _arguments(chosen: BuildKitSettings) -> list[str]:
@@ -145,16 +166,20 @@ def _privilege(chosen: BuildKitSettings) -> JsonObject:
     }
 
 
-def _volumes(chosen: BuildKitSettings) -> list[JsonObject]:
+def _volumes(chosen: BuildKitSettings, files: _Files) -> list[JsonObject]:
     volumes: list[JsonObject] = [
-        {"name": "config", "configMap": {"name": chosen.name}},
+        {"name": "config", "configMap": _one_file(chosen, CONFIG_FILE)},
         {"name": "store", "emptyDir": {"sizeLimit": f"{chosen.cache_gib}Gi"}},
     ]
     if chosen.server_secret is not None:
         volumes.append({"name": "certs", "secret": {"secretName": chosen.server_secret}})
-    if chosen.ca_config_map is not None:
-        volumes.append({"name": "registry-ca", "configMap": {"name": chosen.ca_config_map}})
+    if files.authorities:
+        volumes.append({"name": "registry-ca", "configMap": _one_file(chosen, AUTHORITIES_FILE)})
     return volumes
+
+
+def _one_file(chosen: BuildKitSettings, name: str) -> JsonObject:
+    return {"name": chosen.name, "items": [{"key": name, "path": name}]}
 
 
 def _service(settings: ClusterSettings) -> JsonObject:

@@ -12,7 +12,17 @@ from kube_api import KubeApiServer
 
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, FixedCredentials
-from agentic.cluster.resources import DEPLOYMENTS, EVENTS, JOBS, NETWORK_POLICIES, PODS, SERVICES, JsonObject, name_of
+from agentic.cluster.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    JOBS,
+    NETWORK_POLICIES,
+    PODS,
+    SERVICES,
+    JsonObject,
+    name_of,
+)
 from agentic.cluster.settings import ClusterSettings
 from agentic.cluster.watching import Watcher
 from agentic.images import job_builder
@@ -162,6 +172,46 @@ async def test_buildkit_that_no_pod_reaches_is_told_with_the_way_there() -> None
     async with rig(lambda job: refused, buildkit_start_seconds=0.01) as (builder, _):
         with pytest.raises(BuilderUnavailableError, match=r"tcp://b:1 does not answer pods of rl: .*network policies"):
             await builder.prepare()
+
+
+UNREACHED = failed('error: failed to list workers: Unavailable: connection error: "dial tcp: connection refused"')
+PRIVILEGED = (
+    'pods "buildkitd-1" is forbidden: violates PodSecurity "baseline:latest": privileged (container "buildkitd")'
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "error", "name"),
+    [
+        (("ReplicaFailure", "FailedCreate", PRIVILEGED), BuilderRefusedError, "admission-refused"),
+        (("ReplicaFailure", "FailedCreate", "exceeded quota: q, requested: cpu=4"), BuilderUnavailableError, "quota"),
+    ],
+)
+async def test_a_buildkit_that_does_not_start_is_told_by_what_keeps_it(
+    condition: tuple[str, str, str], error: type[Exception], name: str
+) -> None:
+    kind, reason, message = condition
+    async with rig(lambda job: UNREACHED, buildkit_address=None, buildkit_start_seconds=0.5) as (builder, client):
+        preparing = asyncio.create_task(builder.prepare())
+        async with Watcher(client, DEPLOYMENTS) as deployments:
+            await deployments.wait_for("buildkitd", lambda body: body, timeout_seconds=10)
+        status = {"conditions": [{"type": kind, "status": "True", "reason": reason, "message": message}]}
+        await client.patch(DEPLOYMENTS, "buildkitd", {"status": status}, subresource="status")
+        with pytest.raises(error, match=rf"BuildKit does not start in rl: .*{name}"):
+            await preparing
+
+
+async def test_buildkit_trusts_the_registries_that_builds_do(tmp_path: Path) -> None:
+    """One file is all that anybody sets."""
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
+    async with rig(lambda job: DONE, buildkit_address=None) as (_, client):
+        settings = ImageSettings()
+        async with JobBuilder(
+            client, CLUSTER, settings, "run-1", "shard-1", ca_file=str(tmp_path / "ca.pem"), look_seconds=0.2
+        ) as builder:
+            await builder.prepare()
+        config = await client.get(CONFIG_MAPS, "buildkitd")
+        assert config["data"]["registry-ca.pem"] == "-----BEGIN CERTIFICATE-----"
 
 
 async def test_certificates_that_buildkit_does_not_take_are_told_at_once() -> None:
