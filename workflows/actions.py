@@ -67,7 +67,9 @@ def _on_cluster(verb: str) -> Action:
         return _refusing_local_runs(cluster[verb])
     from workflows import doctoring
 
-    return doctoring.doctor if verb == "doctor" else doctoring.explain
+    if verb == "doctor":
+        return doctoring.doctor
+    return lambda request: _elsewhere(request.require_run(), lambda: doctoring.explain(request))
 
 
 def _refusing_local_runs(action: Action) -> Action:
@@ -108,14 +110,14 @@ def report(request: Request) -> int:
 
 def logs(request: Request) -> int:
     """Print what a step of a run has printed."""
-    from workflows import verbs_cluster
+    from workflows import verbs_logs
 
     run_id, step = _run_and_step(request)
     is_local = _is_local(request, run_id)
     if is_local:
         code = verbs_local.logs(run_id, step, follow=request.follow)
     else:
-        code = _elsewhere(run_id, lambda: asyncio.run(verbs_cluster.logs(request, run_id, step)))
+        code = _elsewhere(run_id, lambda: asyncio.run(verbs_logs.logs(request, run_id, step)))
     if len(request.words) == 1:
         note(f"this was run {run_id}, the newest one {'of this machine' if is_local else 'on the cluster'}")
     return code

@@ -18,17 +18,21 @@ from agentic.cluster.credentials import LoadedCredentials
 from agentic.cluster.doctor.checks import ALL
 from agentic.cluster.doctor.evidence import gather_evidence, judge_silence
 from agentic.cluster.doctor.examining import NO_ANSWER, Checked, Report, examine
-from agentic.cluster.resources import EVENTS, PODS, WORKFLOWS, JsonObject
+from agentic.cluster.errors import ApiUnavailableError, CredentialsError
+from agentic.cluster.resources import EVENTS, PODS, WORKFLOWS, name_of
+from agentic.cluster.sweep import STEP_OF
 from agentic.cluster.troubles import Evidence, Trouble, find_troubles, grouped
 from steps import failures, needs, run_troubles
 from workflows import verbs_local
+from workflows.argo.nodes import attempts_of, steps_of
 from workflows.argo.on_volume import Volume
 from workflows.argo.packing import unpacked
+from workflows.argo.retrying import pod_name
 from workflows.errors import CommandError
 from workflows.request import Request
 from workflows.saying import say, write
 from workflows.settings import Settings
-from workflows.submission import QUICK
+from workflows.submission import QUICK, unreachable
 from workflows.verbs import load, workspace
 
 RULES: tuple[Rule, ...] = (
@@ -99,13 +103,16 @@ def explain(request: Request) -> int:
 
 async def _explain(settings: Settings, run_id: str, changes: Sequence[str]) -> list[Trouble]:
     async with _connected(settings) as client:
-        evidence = await gather_evidence(client, settings.cluster, run_id)
+        try:
+            evidence = about_newest(await gather_evidence(client, settings.cluster, run_id))
+        except (ApiUnavailableError, CredentialsError) as error:
+            raise unreachable(error) from error
         if not (evidence.pods or evidence.objects):
             raise CommandError(
                 f"there is no run {run_id} in namespace {settings.cluster.namespace}, nor in {workspace()}: "
                 "name the namespace by cluster.namespace"
             )
-        objects = [_opened(body) for body in evidence.objects]
+        objects = evidence.objects
         from_volume = Volume(client, run_id, objects, changes)
         logs = {**evidence.logs, **await from_volume.logs(evidence.logs)}
         known = Evidence(pods=evidence.pods, events=evidence.events, objects=objects, logs=logs)
@@ -113,8 +120,29 @@ async def _explain(settings: Settings, run_id: str, changes: Sequence[str]) -> l
     return [*find_troubles(known), *silent, *run_troubles.judge_rollouts(rollouts)]
 
 
-def _opened(body: JsonObject) -> JsonObject:
-    return unpacked(body) if body["kind"] == WORKFLOWS.kind else body
+def about_newest(evidence: Evidence) -> Evidence:
+    """Without earlier attempts at the run, and without the failures of steps that succeeded when they were tried again:
+    they are no reason for how it stands. Pure."""
+    made = [body for body in evidence.objects if body["kind"] == WORKFLOWS.kind]
+    if not made:
+        return evidence
+    *earlier, newest = sorted(made, key=lambda body: str(body["metadata"].get("creationTimestamp")))
+    newest = unpacked(newest)
+    well = {name for name, step in steps_of(newest).items() if step.get("phase") == "Succeeded"}
+    overcome = {pod_name(newest, attempt) for name in well for attempt in attempts_of(newest, steps_of(newest)[name])}
+    names = {name_of(body) for body in earlier}
+    pods = [
+        pod
+        for pod in evidence.pods
+        if name_of(pod) not in overcome and (pod["metadata"].get("labels") or {}).get(STEP_OF) not in names
+    ]
+    out = names | ({name_of(pod) for pod in evidence.pods} - {name_of(pod) for pod in pods}) | overcome
+    return Evidence(
+        pods=pods,
+        events=[event for event in evidence.events if event["involvedObject"].get("name") not in out],
+        objects=[newest, *(body for body in evidence.objects if body["kind"] != WORKFLOWS.kind)],
+        logs={name: text for name, text in evidence.logs.items() if name not in well},
+    )
 
 
 def exit_code(troubles: Sequence[Trouble]) -> int:

@@ -16,6 +16,7 @@ since Argo keeps the inputs of each attempt at each item in the Workflow object.
 A run may have several Workflows, one after the other: attempts at the same run folder, told apart by their number.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -94,6 +95,9 @@ FAN_OUT = "build-images"
 EXIT_STEP = "cleanup"
 """The exit handler."""
 
+LONGEST_NAME = 63
+"""Characters of a label's value."""
+
 ATTEMPT_LABEL = "agentic-rl/attempt"
 """Of a run's Workflows: which one."""
 
@@ -117,8 +121,8 @@ limit of memory will be again: it gets one more try, since a neighbour may have 
 each attempt gets far."""
 
 QUEUED = frozenset(["download-model", "build-images"])
-"""Steps whose pods a queue may hold back. The others are small, and would wait for quota that the run's own RayCluster
-holds, whose end they bring about."""
+"""Steps whose pods a queue may hold back where they do heavy work. The others are small, and would wait for quota that
+the run's own RayCluster holds, whose end they bring about."""
 
 LOOKED_AT = "build-images report"
 """Target of the DAG: its last step, and the fan-out. Argo's own retry opens a fan-out again that lies before the failed
@@ -170,9 +174,13 @@ def build_workflow(
 
 
 def name_of_workflow(run_id: str, attempt: int = 1) -> str:
-    """At most 63 characters, since Argo puts it into a label of every pod."""
+    """At most 63 characters, since Argo puts it into a label of every pod; no two runs share one, however long."""
     suffix = f"-attempt-{attempt}" if attempt > 1 else ""
-    return f"agentic-rl-{run_id}"[: 63 - len(suffix)].rstrip("-") + suffix
+    whole = f"agentic-rl-{run_id}{suffix}"
+    if len(whole) <= LONGEST_NAME:
+        return whole
+    digest = hashlib.sha256(run_id.encode()).hexdigest()[:8]
+    return f"{whole[: LONGEST_NAME - len(suffix) - 9]}-{digest}{suffix}"
 
 
 def labels_of(run_id: str, profile: str, attempt: int = 1) -> dict[str, str]:
@@ -310,15 +318,16 @@ def _script(module: ModuleType, settings: Settings, run_id: str, size: Size) -> 
         synchronization=_alone(folders[name]) if name in folders else None,
         active_deadline_seconds=size.deadline_seconds,
         pod_spec_patch=json.dumps({"terminationGracePeriodSeconds": MOVING_SECONDS}),
-        labels=_pod_labels(name, cluster, run_id),
+        labels=_pod_labels(name, settings, run_id),
     )(module.run)
     return made
 
 
-def _pod_labels(name: str, cluster: ClusterSettings, run_id: str) -> dict[str, str]:
+def _pod_labels(name: str, settings: Settings, run_id: str) -> dict[str, str]:
     labels = {PART_LABEL: PART, RUN_LABEL: run_id, STEP_LABEL: name}
-    if cluster.queue is not None and name in QUEUED:
-        labels[QUEUE_LABEL] = cluster.queue
+    queue = settings.cluster.queue
+    if queue is not None and name in QUEUED & _heavy(settings):
+        labels[QUEUE_LABEL] = queue
     return labels
 
 

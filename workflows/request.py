@@ -73,6 +73,8 @@ class Request:
             return f"{stem[:30] or 'run'}-{time.strftime('%m%d-%H%M%S')}"
         if not RUN_ID.fullmatch(self.run_id):
             raise CommandError(f"--run-id {self.run_id}: use lower-case letters, digits and dashes, at most 52")
+        if re.search(r"-attempt-\d+$", self.run_id):
+            raise CommandError(f"--run-id {self.run_id}: an attempt at another run is called so, take another ending")
         return self.run_id
 
     def require_heeded(self) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,13 @@ def write(text: str) -> None:
     """As it is."""
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+async def write_all(pieces: AsyncIterator[bytes]) -> None:
+    """As they are, while they come."""
+    async for piece in pieces:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
 
 
 def say(line: str) -> None:

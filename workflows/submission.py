@@ -30,6 +30,8 @@ from workflows.settings import Settings
 QUICK = KubeClientSettings(retry_seconds=3.0, request_timeout_seconds=15.0)
 """For the first request: a person waits for it."""
 
+LOCALLY = "run on this machine with python3 workflows/submit.py local"
+
 NO_SUCH_KIND = "could not find the requested resource"
 """How an API server says that it does not know the kind, other than that there is no such object."""
 
@@ -68,8 +70,8 @@ async def connected(settings: ClusterSettings, environment: Mapping[str, str]) -
     """A cluster that answers and knows Workflows.
 
     Raises:
-        ClusterUnreachableError: no cluster is configured, or none answers.
-        CommandError: it has no Argo Workflows.
+        ClusterUnreachableError: no cluster is configured, or none answers; nor does the Argo server that is set.
+        CommandError: it has no Argo Workflows, or lets nobody in without another login.
     """
     server = ServerAddress.find(settings, environment)
     credentials = LoadedCredentials()
@@ -81,6 +83,7 @@ async def connected(settings: ClusterSettings, environment: Mapping[str, str]) -
         if server is not None:
             transport = server.transport(login or None, KubeClientSettings())
             held.push_async_callback(transport.close)
+            await _require_server(server, login or None, settings.namespace)
             workflows = ServerWorkflows(transport, settings.namespace)
             yield Connection(workflows, kube, settings.namespace, settings.argo_ui or server.base)
         elif kube is not None:
@@ -98,6 +101,21 @@ async def _login(credentials: LoadedCredentials, *, is_needed: bool) -> str | No
         return None
 
 
+async def _require_server(server: ServerAddress, login: str | None, namespace: str) -> None:
+    quick = server.transport(login, QUICK)
+    try:
+        await ServerWorkflows(quick, namespace).check()
+    except ApiUnavailableError as error:
+        raise ClusterUnreachableError(
+            f"no Argo server answers at {server.base} ({_shown(error)}): correct cluster.argo_server or ARGO_SERVER, "
+            f"leave them out to go by kubectl access, or {LOCALLY}"
+        ) from error
+    except (CredentialsError, ForbiddenError) as error:
+        raise CommandError(f"the Argo server at {server.base} refuses: {error}: set ARGO_TOKEN") from error
+    finally:
+        await quick.close()
+
+
 async def _require_argo(credentials: LoadedCredentials, namespace: str) -> None:
     async with KubeClient(credentials, QUICK, namespace=namespace) as quick:
         try:
@@ -113,12 +131,14 @@ async def _require_argo(credentials: LoadedCredentials, namespace: str) -> None:
 
 def unreachable(error: Exception) -> ClusterUnreachableError:
     """The one line for a cluster that is not there."""
-    reason = str(error)
-    shown = reason if len(reason) <= 200 else f"{reason[:200]}..."
     return ClusterUnreachableError(
-        f"no Kubernetes cluster can be reached ({shown}): set KUBECONFIG, or run on this machine with "
-        "python3 workflows/submit.py local"
+        f"no Kubernetes cluster can be reached ({_shown(error)}): set KUBECONFIG, or {LOCALLY}"
     )
+
+
+def _shown(error: Exception) -> str:
+    reason = str(error)
+    return reason if len(reason) <= 200 else f"{reason[:200]}..."
 
 
 async def create(connection: Connection, settings: Settings, document: JsonObject) -> list[str]:
@@ -136,14 +156,24 @@ async def create(connection: Connection, settings: Settings, document: JsonObjec
         raise CommandError(_taken(name))
     done: list[str] = []
     if connection.kube is not None:
-        done += await ensure_base(connection.kube, settings.cluster, sandbox_rights(settings))
+        try:
+            done += await ensure_base(connection.kube, settings.cluster, sandbox_rights(settings))
+        except NotFoundError as error:
+            raise CommandError(_no_namespace(connection.namespace, error)) from error
     try:
         await connection.workflows.create(document)
     except AlreadyExistsError as error:
         raise CommandError(_taken(name)) from error
+    except NotFoundError as error:
+        raise CommandError(_no_namespace(connection.namespace, error)) from error
     except ForbiddenError as error:
         raise CommandError(f"the cluster refuses to create a Workflow in {connection.namespace}: {error}") from error
     return [*done, f"workflow {name} is created in namespace {connection.namespace}: {connection.link(name)}"]
+
+
+def _no_namespace(namespace: str, error: NotFoundError) -> str:
+    """All that submitting makes is made: nothing but the namespace can be missing."""
+    return f"{error}: make it (kubectl create namespace {namespace}), or correct cluster.namespace"
 
 
 def _taken(name: str) -> str:

@@ -6,25 +6,23 @@ the run goes on.
 
 import asyncio
 import os
-import sys
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 
 from rich.console import Console
 
-from agentic.cluster.errors import InvalidObjectError, NotFoundError, ObjectEndingError
+from agentic.cluster.errors import NotFoundError, ObjectEndingError
 from agentic.cluster.labels import PART, PART_LABEL, RUN_LABEL
 from agentic.cluster.resources import JsonObject, name_of
 from workflows.argo.api import GoneError
 from workflows.argo.attempts import attempts_of_run, next_attempt, recorded_settings, require_step
 from workflows.argo.following import exit_code, follow
-from workflows.argo.nodes import attempts_of, is_over, nodes_of, output_of, phase_of, steps_of
-from workflows.argo.retrying import pod_name
-from workflows.argo.volume import UnreadableError, read_files
+from workflows.argo.nodes import is_over, nodes_of, output_of, phase_of, steps_of
+from workflows.argo.volume import read_files
 from workflows.display import Board, describe
 from workflows.errors import CommandError
 from workflows.request import Request
-from workflows.saying import say
+from workflows.saying import say, write_all
 from workflows.settings import Settings
 from workflows.submission import Connection, connected, create
 from workflows.verbs import load
@@ -159,13 +157,23 @@ def stop(request: Request) -> int:
 async def _stop(request: Request) -> int:
     run_id = request.require_run()
     async with _connected(request) as connection:
-        going_on = [found for found in await attempts_of_run(connection.workflows, run_id) if not is_over(found)]
-        for workflow in going_on:
-            await connection.workflows.stop(name_of(workflow))
-            say(f"workflow {name_of(workflow)} ends its steps and cleans up; to go on then: {SUBMIT} retry {run_id}")
-        if not going_on:
+        ending = await _end_all(connection, await attempts_of_run(connection.workflows, run_id))
+        for name in ending:
+            say(f"workflow {name} ends its steps and cleans up; to go on then: {SUBMIT} retry {run_id}")
+        if not ending:
             say(f"run {run_id} has ended already")
     return 0
+
+
+async def _end_all(connection: Connection, found: Sequence[JsonObject]) -> list[str]:
+    """Tell those to end that go on, the newest first: one that waits for an earlier one would begin when that ends."""
+    ending: list[str] = []
+    for workflow in reversed(found):
+        with suppress(NotFoundError):
+            if not is_over(workflow):
+                await connection.workflows.stop(name_of(workflow))
+                ending.append(name_of(workflow))
+    return ending
 
 
 def cleanup(request: Request) -> int:
@@ -180,8 +188,11 @@ async def _cleanup(request: Request) -> int:
     async with _connected(request) as connection:
         kube = connection.require_kube("cleanup")
         found = await connection.workflows.list(f"{RUN_LABEL}={run_id}")
-        for workflow in found:
-            await _end(connection, workflow)
+        ending = await _end_all(connection, found)
+        for name in ending:
+            say(f"workflow {name} is told to end")
+        for name in ending:
+            await _until_over(connection, name)
         removed = await sweep(kube, connection.namespace, run_id)
         for workflow in found:
             if await connection.workflows.delete(name_of(workflow)):
@@ -195,57 +206,12 @@ async def _cleanup(request: Request) -> int:
     return 0
 
 
-async def _end(connection: Connection, workflow: JsonObject) -> None:
+async def _until_over(connection: Connection, name: str) -> None:
     """By its own exit handler where that works; what it leaves, the sweep finds."""
-    if is_over(workflow):
-        return
-    name = name_of(workflow)
-    await connection.workflows.stop(name)
-    say(f"workflow {name} is told to end")
-    with suppress(TimeoutError, GoneError):
+    with suppress(TimeoutError, GoneError, NotFoundError):
         async with asyncio.timeout(ENDING_SECONDS):
             async for _ in connection.workflows.follow(name):
                 pass
-
-
-async def logs(request: Request, run_id: str, step: str) -> int:
-    """Print what a step has printed: its pods' logs while they are there, else what lies on the volume."""
-    settings = load(request).cluster
-    async with connected(settings, os.environ) as connection:
-        found = await connection.workflows.list(f"{RUN_LABEL}={run_id}")
-        pods = list(_pods(found[-1], step)) if found else []
-        if pods and await _print_logs(connection, name_of(found[-1]), pods, follow=request.follow):
-            return 0
-        kube = connection.require_kube(f"the log of {step}, whose pods are gone,")
-        cluster = recorded_settings(found[-1], request.settings).cluster if found else settings
-        await _print(read_files(kube, cluster, run_id, [f"logs/{step}.log", f"logs/{step}-[0-9]*.log"]))
-    return 0
-
-
-def _pods(workflow: JsonObject, step: str) -> list[str]:
-    """The pods of a step's last attempts, of all items of a fan-out."""
-    steps = steps_of(workflow)
-    names = [name for name in steps if name == step or (name.rpartition("-")[0] == step and name[-1].isdigit())]
-    last = [attempts_of(workflow, steps[name])[-1:] for name in names]
-    return [pod_name(workflow, attempt) for attempts in last for attempt in attempts]
-
-
-async def _print_logs(connection: Connection, workflow: str, pods: list[str], *, follow: bool) -> bool:
-    """Whether all of them were still there."""
-    for pod in pods:
-        try:
-            await _print(connection.workflows.log(workflow, pod, follow=follow))
-        except NotFoundError:
-            return False
-        except InvalidObjectError as error:  # it has no container yet that could have printed
-            raise UnreadableError(f"pod {pod} has not begun: {error}") from error
-    return True
-
-
-async def _print(pieces: AsyncIterator[bytes]) -> None:
-    async for piece in pieces:
-        sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
 
 
 async def report(request: Request, run_id: str) -> int:
@@ -255,7 +221,7 @@ async def report(request: Request, run_id: str) -> int:
         kube = connection.require_kube("the report, which lies on the volume,")
         found = await connection.workflows.list(f"{RUN_LABEL}={run_id}")
         cluster = recorded_settings(found[-1], request.settings).cluster if found else settings
-        await _print(read_files(kube, cluster, run_id, ["report.html"]))
+        await write_all(read_files(kube, cluster, run_id, ["report.html"]))
     return 0
 
 
@@ -266,7 +232,7 @@ async def newest_run(request: Request) -> str:
         CommandError: there is none.
     """
     async with _connected(request) as connection:
-        found = await connection.workflows.list(f"{PART_LABEL}={PART}")
+        found = await connection.workflows.list(f"{PART_LABEL}={PART},{RUN_LABEL}")
         if not found:
             raise CommandError(f"there is no run in namespace {connection.namespace}: name one, or submit one first")
         return str(found[-1]["metadata"]["labels"][RUN_LABEL])

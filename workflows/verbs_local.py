@@ -1,11 +1,11 @@
 """`status`, `logs` and `report` of a run in this workspace; the cluster's are in `verbs_cluster`."""
 
 import os
-import re
 import time
 from pathlib import Path
 
 from steps.markers import read_markers
+from workflows.argo.nodes import is_part
 from workflows.display import read_progress
 from workflows.errors import CommandError
 from workflows.local.run import holder
@@ -78,13 +78,8 @@ def logs(run_id: str, step: str, *, follow: bool = False) -> int:
 
 def _logs_of(folder: Path, step: str) -> list[Path]:
     """The step's own, then its parts by number."""
-    found = [path for path in (folder / "logs").glob(f"{step}*.log") if is_log_of(step, path.stem)]
+    found = [path for path in (folder / "logs").glob(f"{step}*.log") if path.stem == step or is_part(path.stem, step)]
     return sorted(found, key=lambda path: (len(path.name), path.name))
-
-
-def is_log_of(step: str, name: str) -> bool:
-    """Whether a log of this name is the step's, or that of one of its parts."""
-    return name == step or re.fullmatch(rf"{re.escape(step)}-\d+", name) is not None
 
 
 def _print_from(path: Path, offset: int) -> int:

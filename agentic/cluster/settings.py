@@ -13,6 +13,18 @@ from agentic.settings import Settings
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9._-]*$")]
 """`key=value`: a run's settings are keys of caches, so that they hold no dictionaries."""
 
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+"""Of an object: one that the API server would refuse is refused before anything is made."""
+
+Image = Annotated[str, Field(pattern=r"^[^\s]+$")]
+"""Of a container."""
+
+Bytes = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?[KMGTPE]i$")]
+"""An amount of memory or disk, such as `200Gi`."""
+
+Cpus = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?m?$")]
+"""A number of CPUs, such as `2` or `500m`."""
+
 
 class Toleration(Settings):
     """A taint that does not matter, as in a pod's spec."""
@@ -40,17 +52,17 @@ def toleration_list(tolerations: tuple[Toleration, ...]) -> list[dict[str, str]]
 class ClaimSettings(Settings):
     """A PersistentVolumeClaim."""
 
-    claim: str
+    claim: Name
     """Name of the claim."""
 
-    size: str
+    size: Bytes
     """Capacity that is asked for when the claim has to be made, such as `50Gi`."""
 
     storage: Literal["shared", "block"] = "shared"
     """`shared`: object or file storage that any number of nodes mount at once (ReadWriteMany), in any zone; `block`: a
     disk of one node at a time (ReadWriteOnce), in that node's zone."""
 
-    storage_class: str | None = None
+    storage_class: str | None = Field(None, pattern=r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?$")
     """StorageClass of a claim that has to be made; `None` is the cluster's default."""
 
     mount_path: str | None = Field(None, pattern=r"^/[^:]+$")
@@ -64,17 +76,17 @@ class ClaimSettings(Settings):
 class StepResources(Settings):
     """What a container of the workflow asks for; requests equal limits."""
 
-    cpu: str = "1"
+    cpu: Cpus = "1"
     """CPUs, such as `2` or `500m`."""
 
-    memory: str = "2Gi"
+    memory: Bytes = "2Gi"
     """Memory; a container that uses more is killed, and the step tried again once."""
 
 
 class HeadSettings(Settings):
     """The head of the RayCluster, which trains."""
 
-    name: str = "raycluster-verl"
+    name: Name = "raycluster-verl"
     """Name of the RayCluster."""
 
     gpus: int = Field(8, ge=0)
@@ -83,7 +95,7 @@ class HeadSettings(Settings):
     cpus: int | float = Field(50, gt=0)
     """CPUs of the head."""
 
-    memory: str = "200Gi"
+    memory: Bytes = "200Gi"
     """Memory of the head: the model, the optimiser when it is offloaded, and Ray's object store."""
 
 
@@ -99,7 +111,7 @@ class WorkerSettings(Settings):
     cpus: int | float = Field(50, gt=0)
     """CPUs of each."""
 
-    memory: str = "200Gi"
+    memory: Bytes = "200Gi"
     """Memory of each."""
 
 
@@ -116,10 +128,10 @@ class DiskFamily(Settings):
 class BuildKitSettings(Settings):
     """The builder of images that the namespace's runs share; `images.buildkit_address` names another one instead."""
 
-    name: str = "buildkitd"
+    name: Name = "buildkitd"
     """Of its Deployment and Service."""
 
-    image: str = "moby/buildkit:v0.32.2"
+    image: Image = "moby/buildkit:v0.32.2"
     """Its image. The guide takes `latest`, which changes under a run."""
 
     port: int = Field(1234, ge=1, le=65535)
@@ -129,7 +141,7 @@ class BuildKitSettings(Settings):
     """Run as an ordinary user, with an image whose tag ends in `-rootless`; no privileged container then, but nodes
     have to allow user namespaces."""
 
-    server_secret: str | None = None
+    server_secret: Name | None = None
     """Secret with `ca.pem`, `cert.pem` and `key.pem` of the builder, for mutual TLS; then `images.buildkit_tls_secret`
     has those of who builds. `None` leaves it to a NetworkPolicy who reaches the builder."""
 
@@ -139,10 +151,10 @@ class BuildKitSettings(Settings):
     cache_gib: int = Field(50, ge=5)
     """Disk of its node that it may take, GiB: four fifths are its cache, which is lost with its pod."""
 
-    cpu: str = "4"
+    cpu: Cpus = "4"
     """CPUs of the builder."""
 
-    memory: str = "8Gi"
+    memory: Bytes = "8Gi"
     """Memory of the builder."""
 
     node_selector: tuple[Label, ...] = ()
@@ -174,7 +186,7 @@ class HostMount(Settings):
 class SecretKeySettings(Settings):
     """One entry of a Secret; its value never enters settings, parameters or logs."""
 
-    name: str
+    name: Name
     """Name of the Secret, in the namespace of the run."""
 
     key: str = "key"
@@ -184,19 +196,19 @@ class SecretKeySettings(Settings):
 class ClusterSettings(Settings):
     """The namespace, the claims, the images and the limits of the workflow's pods."""
 
-    namespace: str = "default"
+    namespace: str = Field("default", pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
     """Namespace of everything that a run makes."""
 
-    service_account: str = "rayclustertest"
+    service_account: Name = "rayclustertest"
     """Account of the workflow's pods; its Role allows pods, jobs, sandboxes and task results."""
 
-    image_pull_secret: str | None = None
+    image_pull_secret: Name | None = None
     """Name of the Secret for private registries (the guide calls it `acr-registry`); `None` = none."""
 
-    steps_image: str = "agentic-rl/steps:0.1.0"
+    steps_image: Image = "agentic-rl/steps:0.1.0"
     """Image of the light steps, without machine learning."""
 
-    trainer_image: str = "agentic-rl/trainer:0.1.0"
+    trainer_image: Image = "agentic-rl/trainer:0.1.0"
     """Image of the steps that need the training stack."""
 
     workspace_path: str = Field("/workspace", pattern=r"^/[a-z0-9/_-]*[a-z0-9]$")
@@ -265,11 +277,11 @@ class ClusterSettings(Settings):
     ray_tolerations: tuple[Toleration, ...] = ()
     """Taints of the nodes with GPUs, for Ray's pods, in addition."""
 
-    queue: str | None = None
+    queue: Name | None = None
     """Kueue's LocalQueue that the run waits in until its shares are free; `None` starts at once. Light steps and the
     cleanup never wait in it, since they watch over, and end, what holds its quota."""
 
-    priority_class: str | None = None
+    priority_class: Name | None = None
     """PriorityClass of Ray's pods, of the steps and of the Jobs that build images."""
 
     network_policies: bool = True

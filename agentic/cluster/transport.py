@@ -25,8 +25,9 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 5.0
 USER_AGENT = "agentic-rl"
 LONGEST_LINE_BYTES = 16 * 1024 * 1024
 """Of a stream; etcd's own limit for an object, which an event carries, is a tenth of it."""
-BROKEN = (aiohttp.ClientError, ConnectionError, TimeoutError)
-"""What a connection that fails on the way raises, or that leads to something which speaks no HTTP."""
+BROKEN = (aiohttp.ClientError, ConnectionError, TimeoutError, UnicodeError)
+"""What a connection that fails on the way raises, or that leads to something which speaks no HTTP. The last is for a
+host name that cannot be one."""
 
 
 class Pace:

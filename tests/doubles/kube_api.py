@@ -58,6 +58,8 @@ class KubeApiServer:
     watch_seconds: float = 600.0
     """How long one watch lasts before the server ends it."""
     requests: list[str] = field(default_factory=list)
+    logs: dict[str, bytes | Refusal] = field(default_factory=dict)
+    """Pod -> what its containers have printed, or why there is nothing of it; other pods are not there."""
     """Method and path of each, in order."""
     tokens: set[str] = field(default_factory=set)
     """Bearer tokens that are let in; empty lets everybody in."""
@@ -134,6 +136,9 @@ class KubeApiServer:
         plural, namespace, name = key
         if part == "exec":
             return await self.pods.exec(request, self.store.find(key))
+        if part == "log":
+            printed = self.logs.get(name, Refusal(404, "NotFound", f'pods "{name}" not found'))
+            return answer(printed) if isinstance(printed, Refusal) else web.Response(body=printed)
         if name:
             return web.json_response(self.store.find(key))
         labels, fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")

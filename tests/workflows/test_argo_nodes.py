@@ -1,10 +1,13 @@
 """The status of a Workflow in the terms and names of the local run."""
 
+import re
 from io import StringIO
 from typing import Any
 
 import pytest
 from argo_documents import ArgoWorkflow, failed_fan_out
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from workflows.argo.attempts import next_attempt, recorded_settings
@@ -12,6 +15,7 @@ from workflows.argo.following import exit_code, follow
 from workflows.argo.nodes import is_over, nodes_of, phase_of
 from workflows.errors import CommandError, SettingsError
 from workflows.pipeline import STEPS, build_workflow, name_of_workflow
+from workflows.request import RUN_ID, Request
 from workflows.settings import load_settings
 
 
@@ -111,14 +115,37 @@ async def test_following_prints_each_change_once_with_the_local_names(document: 
     assert lines[-1] == ["cleanup", "Succeeded"]
 
 
-@pytest.mark.parametrize(("codes", "expected"), [((75, 75), 75), ((75, 78), 78), ((137,), 75)])
-def test_the_exit_code_says_whether_trying_again_may_help(
-    document: dict[str, Any], codes: tuple[int, ...], expected: int
+@pytest.mark.parametrize(
+    ("codes", "said", "expected"),
+    [
+        ((75, 75), "", 75),
+        ((75, 78), "", 78),
+        ((1,), "", 78),
+        ((137,), "", 75),
+        ((143,), "", 75),
+        ((137, 137), "OOMKilled (exit code 137)", 78),
+        ((75,), "Pod was active on the node longer than the specified deadline", 75),
+    ],
+)
+def test_the_exit_code_says_whether_trying_again_may_help_as_the_steps_own_retries_see_it(
+    document: dict[str, Any], codes: tuple[int, ...], said: str, expected: int
 ) -> None:
     made = ArgoWorkflow("agentic-rl-first", document)
-    made.step("preflight", *codes)
+    pod = made.step("preflight", *codes)
+    made.nodes[pod]["message"] = said or made.nodes[pod]["message"]
     assert exit_code(made.body) == expected
+
+
+def test_a_workflow_that_argo_cannot_run_is_not_worth_another_try(document: dict[str, Any]) -> None:
     assert exit_code(ArgoWorkflow("agentic-rl-first", document, "Succeeded").body) == 0
+    assert exit_code(ArgoWorkflow("agentic-rl-first", document, "Error").body) == 78
+    assert exit_code(ArgoWorkflow("agentic-rl-first", document, "Failed").body) == 75, "stopped before it began"
+
+
+def test_what_a_step_says_is_one_line(document: dict[str, Any]) -> None:
+    made = ArgoWorkflow("agentic-rl-first", document)
+    made.nodes[made.step("preflight", 1)]["message"] = "Error (exit code 1): Traceback\n  File x\nKeyError"
+    assert "\n" not in next(node.message for node in nodes_of(made.body) if node.name == "preflight")
 
 
 def test_the_next_attempt_is_the_same_document_from_another_step(document: dict[str, Any]) -> None:
@@ -151,8 +178,31 @@ def test_a_run_that_goes_on_is_not_begun_beside_itself(document: dict[str, Any])
         next_attempt([made.body], "first", "train", [])
 
 
-def test_names_of_workflows_fit_into_a_label_of_their_pods() -> None:
-    run_id = "a" * 52
-    assert len(name_of_workflow(run_id)) == 63
-    assert len(name_of_workflow(run_id, 12)) == 63
+@given(st.lists(st.from_regex(RUN_ID, fullmatch=True), min_size=1, max_size=4), st.integers(1, 999))
+def test_workflows_have_names_of_their_own_that_fit_into_a_label_of_their_pods(run_ids: list[str], last: int) -> None:
+    """Also of runs that begin alike: their ends are what long names would lose."""
+    asked = {
+        (run_id, attempt)
+        for base in run_ids
+        for run_id in (base, f"{base[:51]}0", f"{base[:51]}1")
+        for attempt in (1, 2, last)
+        if is_free(run_id)
+    }
+    names = [name_of_workflow(run_id, attempt) for run_id, attempt in asked]
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name)
+
+
+def is_free(run_id: str) -> bool:
+    """Whether a run may be called so."""
+    try:
+        return Request("submit", None, run_id, None, (), ()).make_run_id() == run_id
+    except CommandError:
+        return False
+
+
+def test_a_run_is_not_called_like_an_attempt_at_another_one() -> None:
     assert name_of_workflow("first", 2) == "agentic-rl-first-attempt-2"
+    with pytest.raises(CommandError, match="an attempt at another run is called so"):
+        Request("submit", None, "first-attempt-2", None, (), ()).make_run_id()

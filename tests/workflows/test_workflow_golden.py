@@ -202,3 +202,13 @@ def test_the_controller_always_looks_at_the_fan_out_so_that_a_retry_cannot_leave
     (main,) = [template["dag"] for template in compiled("demo")["spec"]["templates"] if template["name"] == "main"]
     fanned_out = [task["name"] for task in main["tasks"] if {"withItems", "withParam"} & task.keys()]
     assert main["target"].split() == [*fanned_out, main["tasks"][-1]["name"]]
+
+
+@pytest.mark.parametrize(
+    ("provider", "queued"), [("bubblewrap", {"download-model", "build-images"}), ("pod", {"download-model"})]
+)
+def test_a_queue_holds_back_only_steps_that_work_themselves(provider: str, queued: set[str]) -> None:
+    """Where BuildKit builds, parts of build-images follow: holding quota, they would keep others waiting."""
+    document = compiled("demo", "cluster.queue=gpu", f"sandbox.provider={provider}")
+    labels = {one["name"]: one["metadata"]["labels"] for one in document["spec"]["templates"] if "metadata" in one}
+    assert {name for name, of_step in labels.items() if "kueue.x-k8s.io/queue-name" in of_step} == queued

@@ -152,3 +152,26 @@ def test_any_value_for_any_setting_is_taken_or_refused_in_one_line(name: str, va
         load_settings("demo", [f"{name}={value}"], {})
     except SettingsError as error:
         assert str(error).count("\n") == 0, error  # noqa: PT017 - most values are refused, some are taken
+
+
+@pytest.mark.parametrize(
+    ("argument", "line"),
+    [
+        ("cluster.namespace=My_Name", 'cluster.namespace is "My_Name"'),
+        ("cluster.namespace=", 'cluster.namespace is ""'),
+        ("cluster.service_account=A B", 'cluster.service_account is "A B"'),
+        ("cluster.queue=Gpu", 'cluster.queue is "Gpu"'),
+        ("cluster.runs.claim=runs/1", 'cluster.runs.claim is "runs/1"'),
+        ("cluster.runs.size=200", 'cluster.runs.size is "200"'),
+        ("cluster.head.memory=lots", 'cluster.head.memory is "lots"'),
+        ("cluster.light.memory=-1", 'cluster.light.memory is "-1"'),
+        ("cluster.heavy.cpu=2 cores", 'cluster.heavy.cpu is "2 cores"'),
+        ("cluster.trainer_image=a b", 'cluster.trainer_image is "a b"'),
+        ("cluster.buildkit.memory=8G", 'cluster.buildkit.memory is "8G"'),
+    ],
+)
+def test_what_the_api_server_would_refuse_hours_later_is_refused_at_load(argument: str, line: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings("demo", [argument], {})
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,10 +17,12 @@ from kube_thread import kube_on_a_thread, write_kubeconfig
 from agentic.cluster.resources import CLAIMS, STORAGE_CLASSES, JsonObject
 from steps.build_images import NAMED_AT_MOST
 from workflows.argo.packing import LARGEST_BYTES, size_of
+from workflows.argo.retrying import pod_name
 from workflows.argo.server import ServerAddress
 from workflows.pipeline import build_workflow
 from workflows.settings import load_settings
 from workflows.submit import main
+from workflows.verbs_logs import pods_of
 
 WORKFLOWS = "workflows.argoproj.io"
 FIRST = (WORKFLOWS, "default", "agentic-rl-first")
@@ -220,6 +223,157 @@ def test_cleaning_up_removes_all_of_the_run_and_nothing_else(run: Command, serve
     assert ("configmaps", "default", "box-second") in server.store.objects
     assert ("configmaps", "default", "box-first") not in server.store.objects
     assert run("cleanup", "first").code == 0
+
+
+def two_workflows(server: KubeApiServer) -> list[str]:
+    """A run whose second Workflow waits until the first has ended; the server ends what is told to end."""
+    document = build_workflow(load_settings("demo", [], {}), "demo", "first")
+    names = ["agentic-rl-first", "agentic-rl-first-attempt-2"]
+    for index, name in enumerate(names):
+        body = _stored({**document, "metadata": {**document["metadata"], "name": name, "namespace": "default"}})
+        body["metadata"]["creationTimestamp"] = f"2026-01-01T10:00:0{index}Z"
+        server.store.objects[(WORKFLOWS, "default", name)] = {**body, "status": {"phase": "Running"}}
+
+    def end(verb: str, kind: str, body: JsonObject) -> JsonObject:
+        if kind == WORKFLOWS and body["spec"].get("shutdown") == "Stop":
+            labels = {**body["metadata"]["labels"], "workflows.argoproj.io/completed": "true"}
+            return {**body, "metadata": {**body["metadata"], "labels": labels}, "status": {"phase": "Failed"}}
+        return body
+
+    server.store.admit.append(end)
+    return names
+
+
+@pytest.mark.parametrize("verb", ["stop", "cleanup"])
+def test_of_two_workflows_the_waiting_one_is_told_first_so_that_it_never_begins(
+    run: Command, server: KubeApiServer, verb: str
+) -> None:
+    """It waits for the mutex of the run's folder, which it gets when the other ends."""
+    first, second = two_workflows(server)
+    ended = run(verb, "first")
+    assert ended.code == 0, ended.err
+    asked = [request.rpartition("/")[2] for request in server.requests if request.startswith("PATCH")]
+    assert asked == [second, first]
+    assert ended.out.index(f"workflow {second} ") < ended.out.index(f"workflow {first} ")
+
+
+def reads_the_volume(server: KubeApiServer) -> None:
+    """Pods that read the volume end at once and have printed which files they were asked for."""
+    server.pods.starts_pods = False
+
+    def end(verb: str, kind: str, body: JsonObject) -> JsonObject:
+        if verb != "create" or kind != "pods":
+            return body
+        *_, root, pattern = [word for word in body["spec"]["containers"][0]["command"] if "-[0-9]" not in word]
+        server.logs[body["metadata"]["name"]] = f"{root}/{pattern} of the volume\n".encode()
+        ended = [{"name": "main", "state": {"terminated": {"exitCode": 0}}}]
+        return {**body, "status": {"phase": "Succeeded", "containerStatuses": ended}}
+
+    server.store.admit.append(end)
+
+
+def pods_of_shards(body: JsonObject) -> list[str]:
+    return list(pods_of(body, "build-images").values())
+
+
+def test_the_log_of_each_part_is_printed_once_from_its_pod_or_from_the_volume(
+    run: Command, server: KubeApiServer
+) -> None:
+    """Argo removes the pods of parts that have succeeded; those of others are still there."""
+    first, second = pods_of_shards(has_failed(server))
+    server.logs[second] = b"the second\n"
+    reads_the_volume(server)
+    assert run("logs", "first", "build-images").out == (
+        "the second\n/workspace/runs/first/logs/build-images-0.log of the volume\n"
+    )
+    server.logs[first] = b"the first\n"
+    assert run("logs", "first", "build-images").out == "the first\nthe second\n"
+    assert run("logs", "first", "build-images-1").out == "the second\n"
+    assert not [key for key in server.store.objects if key[0] == "pods"], "none of those that read is left"
+
+
+def test_a_pod_that_has_not_begun_is_said_and_waited_for_when_it_is_followed(
+    run: Command, server: KubeApiServer
+) -> None:
+    body = has_failed(server)
+    (pod,) = pods_of(body, "build-images-1").values()
+    server.logs[pod] = Refusal(400, "BadRequest", 'container "main" in pod is waiting to start: ContainerCreating')
+    ended = run("logs", "first", "build-images-1")
+    assert (ended.code, ended.err.count("\n")) == (75, 1)
+    assert ended.err.startswith(f"pod {pod} has not begun: ")
+    del body["metadata"]["labels"]["workflows.argoproj.io/completed"]
+    timer = threading.Timer(1.5, lambda: server.logs.update({pod: b"begun\n"}))
+    timer.start()
+    assert run("logs", "first", "build-images-1", "--follow").out == "begun\n"
+    timer.join()
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "line"),
+    [(66, 78, "run first has no such file"), (127, 75, "the pod that reads claim verl-runs, folder runs/first")],
+)
+def test_a_file_that_is_missing_is_told_from_a_reader_that_failed(
+    run: Command, server: KubeApiServer, code: int, exit_code: int, line: str
+) -> None:
+    reads_the_volume(server)
+
+    def fail(verb: str, kind: str, body: JsonObject) -> JsonObject:
+        if verb == "create" and kind == "pods":
+            body["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] = code
+        return body
+
+    server.store.admit.append(fail)
+    ended = run("report", "first")
+    assert (ended.code, ended.err.count("\n")) == (exit_code, 1)
+    assert ended.err.startswith(line)
+
+
+def test_explain_is_about_the_newest_workflow_and_not_about_what_was_overcome(
+    run: Command, server: KubeApiServer
+) -> None:
+    """Of the failed Workflow a step had failed once and then succeeded; a later Workflow succeeded as a whole."""
+    body = has_failed(server)
+    (pod,) = pods_of(body, "build-images-1").values()
+    overcome = pod_name(body, body["status"]["nodes"]["agentic-rl-first.download-data(0)"])
+    for name in (pod, overcome):
+        labels = {"agentic-rl/run": "first", "workflows.argoproj.io/workflow": "agentic-rl-first"}
+        state = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+        status = {"phase": "Failed", "containerStatuses": [{"name": "main", "state": state}]}
+        made = {"kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": labels}, "status": status}
+        server.store.objects[("pods", "default", name)] = _stored(made)
+    ended = run("explain", "first")
+    assert pod in ended.out
+    assert overcome not in ended.out
+    second = _stored({**body, "metadata": {**body["metadata"], "name": "agentic-rl-first-attempt-2"}})
+    second["metadata"]["creationTimestamp"] = "2026-01-02T10:00:00Z"
+    second["status"] = {"phase": "Succeeded", "nodes": {}}
+    server.store.objects[(WORKFLOWS, "default", "agentic-rl-first-attempt-2")] = second
+    ended = run("explain", "first")
+    assert (ended.code, ended.out) == (0, "run first shows no trouble that has a name\n")
+
+
+def test_recorded_settings_that_somebody_gave_anew_and_wrongly_are_one_line(
+    run: Command, server: KubeApiServer
+) -> None:
+    """As `argo resubmit -p train=4` leaves them."""
+    body = has_failed(server)
+    parameters = body["spec"]["arguments"]["parameters"]
+    next(one for one in parameters if one["name"] == "train")["value"] = "{"
+    ended = run("resume", "first", "--from", "train")
+    assert (ended.code, ended.err.count("\n")) == (78, 1)
+    assert ended.err.startswith("parameter train of workflow agentic-rl-first is not JSON")
+
+
+def test_a_namespace_that_is_not_there_is_named_with_the_command_that_makes_it(
+    run: Command, server: KubeApiServer
+) -> None:
+    def refuse(verb: str, kind: str, body: JsonObject) -> JsonObject:
+        raise Refusal(404, "NotFound", 'namespaces "rl" not found')
+
+    server.store.admit.append(refuse)
+    ended = run("--profile", "demo", "cluster.namespace=rl")
+    assert (ended.code, ended.err.count("\n")) == (78, 1)
+    assert 'namespaces "rl" not found: make it (kubectl create namespace rl)' in ended.err
 
 
 @pytest.mark.parametrize(

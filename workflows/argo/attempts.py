@@ -9,7 +9,7 @@ from agentic.cluster.labels import selector_of_run
 from agentic.cluster.resources import JsonObject, name_of
 from workflows.argo.api import Workflows
 from workflows.argo.nodes import is_over, parameters_of
-from workflows.errors import CommandError
+from workflows.errors import CommandError, SettingsError
 from workflows.pipeline import ATTEMPT_LABEL, SECTIONS, STEPS, build_workflow, name_of_workflow
 from workflows.settings import Settings, amend
 
@@ -84,7 +84,15 @@ def recorded_settings(workflow: JsonObject, changes: Sequence[str] = ()) -> Sett
 
 def _sections(workflow: JsonObject) -> Mapping[str, Any]:
     parameters = parameters_of(workflow)
-    return {name: json.loads(parameters[name]) for name in SECTIONS if name in parameters}
+    return {name: _read(workflow, name, parameters[name]) for name in SECTIONS if name in parameters}
+
+
+def _read(workflow: JsonObject, name: str, text: str) -> Any:
+    """People may give parameters anew when they retry or resubmit."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise SettingsError(f"parameter {name} of workflow {name_of(workflow)} is not JSON: {error}") from error
 
 
 def require_step(name: str | None) -> str:

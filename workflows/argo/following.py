@@ -10,7 +10,8 @@ from steps import failures
 from workflows.argo.api import Workflows
 from workflows.argo.nodes import nodes_of, phase_of
 from workflows.display import Board, Screen
-from workflows.local.scheduler import Node
+from workflows.local.document import RetryStrategy
+from workflows.local.scheduler import Node, is_worth_retrying
 
 
 async def follow(workflows: Workflows, name: str, console: Console) -> JsonObject:
@@ -53,9 +54,22 @@ def _said(node: Node) -> tuple[str, int, str]:
 
 
 def exit_code(workflow: JsonObject) -> int:
-    """0, or 75 when trying the failed steps again may help, or 78 when it cannot."""
+    """0, or 75 when trying the failed steps again may help, or 78 when it cannot, as the steps' own retries see it.
+
+    As for a local run, a failure without an exit code is a passed deadline, or a group whose members speak for it. A
+    Workflow that is in error before any step has failed is one that Argo cannot run.
+    """
     if phase_of(workflow) == "Succeeded":
         return 0
     failed = [node for node in nodes_of(workflow) if node.phase in {"Failed", "Errored"}]
-    permanent = [node for node in failed if node.exit_code == failures.PERMANENT]
+    if not failed:
+        return failures.PERMANENT if phase_of(workflow) == "Error" else failures.TRANSIENT
+    ended = [node for node in failed if node.exit_code is not None]
+    permanent = [node for node in ended if not is_worth_retrying(_retries(workflow, node), node)]
     return failures.PERMANENT if permanent else failures.TRANSIENT
+
+
+def _retries(workflow: JsonObject, node: Node) -> RetryStrategy | None:
+    templates = {template["name"]: template for template in workflow["spec"]["templates"]}
+    written = (templates.get(node.template) or {}).get("retryStrategy")
+    return None if written is None else RetryStrategy.model_validate(written)

@@ -51,7 +51,7 @@ def nodes_of(workflow: JsonObject) -> list[Node]:
     for dag in dags_of(workflow):
         for task in dag:
             name = task["name"]
-            items = sorted((key for key in found if _is_item(key, name)), key=lambda key: int(key.rpartition("-")[2]))
+            items = sorted((key for key in found if is_part(key, name)), key=lambda key: int(key.rpartition("-")[2]))
             if name in found:
                 ordered += [_read(workflow, found[key], key) for key in (name, *items)]
             else:
@@ -102,7 +102,8 @@ def dags_of(workflow: JsonObject) -> Iterator[list[JsonObject]]:
         yield [{"name": spec["onExit"], "template": spec["onExit"]}]
 
 
-def _is_item(name: str, task: str) -> bool:
+def is_part(name: str, task: str) -> bool:
+    """Whether a step of this name is an item of the task's fan-out."""
     return re.fullmatch(re.escape(task) + r"-\d+", name) is not None
 
 
@@ -118,7 +119,7 @@ def _read(workflow: JsonObject, step: ArgoNode, name: str) -> Node:
         len(attempts) or int(step["type"] == "TaskGroup"),
         _seconds(step.get("startedAt")),
         _seconds(step.get("finishedAt")) if phase != "Retrying" else None,
-        _message(step, last, phase),
+        " ".join(_message(step, last, phase).split()),
         int(exit_code) if exit_code is not None else None,
     )
 

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentic.cluster.credentials import Access, FixedCredentials
-from agentic.cluster.errors import AlreadyExistsError, ApiUnavailableError, ConflictError, NotFoundError
+from agentic.cluster.errors import (
+    AlreadyExistsError,
+    ApiUnavailableError,
+    ConflictError,
+    NotFoundError,
+    one_line,
+)
 from agentic.cluster.resources import JsonObject, name_of, version_of
 from agentic.cluster.settings import ClusterSettings, KubeClientSettings
 from agentic.cluster.tls import make_tls
@@ -20,6 +26,7 @@ from agentic.cluster.transport import Call, Transport
 from agentic.errors import TransientError
 from workflows.argo.api import ENDED, GoneError
 from workflows.argo.nodes import is_over, phase_of
+from workflows.errors import CommandError
 
 EVENTS = "text/event-stream"
 PAUSE_SECONDS = 1.0
@@ -53,9 +60,24 @@ class ServerAddress:
         return cls(base, environment.get("ARGO_TOKEN") or None, settings.argo_server_ca, verified)
 
     def transport(self, authorization: str | None, settings: KubeClientSettings) -> Transport:
-        """The way there; `authorization` counts where ARGO_TOKEN is not set."""
-        tls = make_tls(self.authority, None, None, is_verified=self.is_verified) if self.base[:5] == "https" else True
+        """The way there; `authorization` counts where ARGO_TOKEN is not set.
+
+        Raises:
+            CommandError: the authority's file is none.
+        """
+        try:
+            tls = make_tls(self.authority, None, None, is_verified=self.is_verified) if self._is_https else True
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise CommandError(
+                f"cluster.argo_server_ca is {self.authority}, which holds no certificates ({one_line(reason)}): name a "
+                "PEM file, or leave it out"
+            ) from error
         return Transport(FixedCredentials(Access(self.base, self.authorization or authorization, tls)), settings)
+
+    @property
+    def _is_https(self) -> bool:
+        return self.base.startswith("https:")
 
 
 class ServerWorkflows:
@@ -64,6 +86,11 @@ class ServerWorkflows:
     def __init__(self, transport: Transport, namespace: str) -> None:
         self._transport = transport
         self._namespace = namespace
+
+    async def check(self) -> None:
+        """One look, to know that the server answers and lets us in."""
+        call = Call("ask the Argo server", "GET", self._path(), (("listOptions.limit", "1"),))
+        await self._transport.json(call)
 
     async def create(self, document: JsonObject) -> JsonObject:
         body = {"namespace": self._namespace, "workflow": document}
@@ -111,7 +138,8 @@ class ServerWorkflows:
         async for event in self._stream(call, self._transport.settings.watch_idle_seconds):
             if event.get("type") == "DELETED":
                 raise GoneError(f"workflow {name} was deleted")
-            yield event["object"]
+            if event.get("object"):
+                yield event["object"]
 
     async def retry(self, name: str) -> None:
         await self._ask("retry", "PUT", name, self._path(name, "retry"), self._named(name))
@@ -143,7 +171,7 @@ class ServerWorkflows:
             async for line in content:
                 text = line.removeprefix(b"data: ").strip()
                 if text.startswith(b"{"):
-                    yield json.loads(text).get("result") or {}
+                    yield read_message(text, call.what)
 
     async def _ask(
         self,
@@ -163,3 +191,20 @@ class ServerWorkflows:
 
     def _named(self, name: str) -> JsonObject:
         return {"namespace": self._namespace, "name": name}
+
+
+def read_message(text: bytes, what: str) -> Any:
+    """What one line of a stream brings.
+
+    Raises:
+        ApiUnavailableError: it was cut, or the server says that the stream broke.
+    """
+    try:
+        message = json.loads(text)
+    except ValueError as error:
+        raise ApiUnavailableError(f"{what}: the stream broke within a line") from error
+    if "error" in message:
+        problem = message["error"]
+        said = problem.get("message") if isinstance(problem, dict) else problem
+        raise ApiUnavailableError(f"{what}: the stream broke: {one_line(str(said or 'no reason given'))}")
+    return message.get("result") or {}

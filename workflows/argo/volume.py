@@ -24,13 +24,17 @@ LONGEST_SECONDS = 600
 PRINT = """
 import glob, os, shutil, sys
 root, patterns = sys.argv[1], sys.argv[2:]
-found = sorted({path for pattern in patterns for path in glob.glob(os.path.join(root, pattern))})
+found = {path for pattern in patterns for path in glob.glob(os.path.join(root, pattern))}
+found = sorted(found, key=lambda path: (len(path), path))
 for path in found:
     with open(path, "rb") as file:
         shutil.copyfileobj(file, sys.stdout.buffer)
 sys.exit(0 if found else 66)
 """
-"""66: there is no such file."""
+"""What the pod runs: files one after the other, parts of a fan-out by their number."""
+
+NO_FILE = 66
+"""Its exit code when there is no such file."""
 
 
 class UnreadableError(TransientError):
@@ -55,8 +59,11 @@ async def read_files(
             await _started(pods, name, where)
             async for piece in kube.log(name, container="main", follow=True):
                 yield piece
-            if await pods.wait_for(name, _end, timeout_seconds=60.0):
+            code = await pods.wait_for(name, _end, timeout_seconds=60.0)
+            if code == NO_FILE:
                 raise CommandError(f"run {run_id} has no such file ({where})")
+            if code:
+                raise UnreadableError(f"the pod that reads {where} ended with exit code {code}: try again")
         finally:
             await kube.delete(PODS, name, grace_period_seconds=0)
 

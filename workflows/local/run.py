@@ -117,6 +117,7 @@ def _exit_code(document: Document, outcome: Outcome) -> int:
     if outcome.status == "Succeeded":
         return 0
     ended = [node for node in outcome.nodes if node.phase == "Failed" and node.exit_code is not None]
-    permanent = [node for node in ended if not is_worth_retrying(document.templates[node.template], node)]
+    retries = {name: template.retry_strategy for name, template in document.templates.items()}
+    permanent = [node for node in ended if not is_worth_retrying(retries[node.template], node)]
     permanent += [node for node in outcome.nodes if node.phase == "Errored"]
     return failures.PERMANENT if permanent else failures.TRANSIENT

@@ -324,11 +324,11 @@ def _wants_retry(retry: RetryStrategy, result: AttemptResult, last: Tried) -> bo
     return expressions.should_retry(retry.expression, known)
 
 
-def is_worth_retrying(template: Template, node: Node) -> bool:
+def is_worth_retrying(retry: RetryStrategy | None, node: Node) -> bool:
     """Whether the node's last failure was of the kind that its retry strategy repeats."""
     result = AttemptResult(node.phase, node.exit_code, node.message)
     last = Tried(max(0, node.attempt - 1), (node.ended or 0.0) - (node.started or 0.0))
-    return template.retry_strategy is not None and _wants_retry(template.retry_strategy, result, last)
+    return retry is not None and _wants_retry(retry, result, last)
 
 
 def _bounded(result: AttemptResult) -> AttemptResult:
