@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from agentic.models.tiny import arithmetic
 from agentic.models.tiny.tokenizer import END, train_tokenizer
 from agentic.rollout.agent_loop_config import CONFIG_VARIABLE, RolloutJob
+from agentic.rollout.agents.code_text import CODE_TOOL
 from agentic.rollout.records import Phase, RolloutRecord, read_records
 
 with warnings.catch_warnings():
@@ -26,7 +27,7 @@ with warnings.catch_warnings():
     from verl.workers.rollout.replica import TokenOutput
 
     from agentic.training.tools.loops import RecordedSingleTurnLoop, RecordedToolLoop
-    from agentic.training.tools.sandbox_tool import SCHEMA, SandboxTool
+    from agentic.training.tools.sandbox_tool import SandboxTool
 
 __all__ = ["Fixed", "LoopRig", "SandboxTool", "ToolResponse", "call"]
 
@@ -42,7 +43,7 @@ class Fixed(BaseTool):  # type: ignore[misc]
     """A tool that answers with what it is given, or does what it is told."""
 
     def __init__(self, answer: Any) -> None:
-        super().__init__({}, OpenAIFunctionToolSchema.model_validate(SCHEMA))
+        super().__init__({}, OpenAIFunctionToolSchema.model_validate(CODE_TOOL))
         self.answer = answer
 
     async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:

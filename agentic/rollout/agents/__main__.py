@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _list() -> None:
-    row = "{:<16}{:<11}{:<9}{:<10}{}\n".format
+    row = "{:<18}{:<11}{:<9}{:<10}{}\n".format
     sys.stdout.write(row("NAME", "API", "RUNS", "VERSION", "TOOLS"))
     for name, agent in AGENTS.items():
         version, tools = _tools(agent.tools)

@@ -7,6 +7,22 @@ is one is read from the syntax tree, so assignments, calls of `print` and code t
 
 import ast
 import re
+from typing import Any
+
+CODE_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "code_interpreter",
+        "description": "A tool for executing Python code. The value of a last expression is printed.",
+        "parameters": {
+            "type": "object",
+            "properties": {"code": {"type": "string", "description": "The Python code to run."}},
+            "required": ["code"],
+        },
+    },
+}
+"""The tool as a model is told of it."""
+NO_CODE = "Error: code_interpreter needs an argument code that is a string"
 
 _FENCED = re.compile(
     r"^[ \t]*(?P<fence>`{3,})[ \t]*(?P<word>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:^[ \t]*(?P=fence)`*[ \t]*$|\Z)",
@@ -38,6 +54,11 @@ def print_last_expression(code: str) -> str:
     source = code.encode()
     # Two pairs: a bare tuple is one value, and a starred one is allowed.
     return (source[:start] + b"print((" + source[start:end] + b"))" + source[end:]).decode()
+
+
+def shown(stdout: str, stderr: str, note: str) -> str:
+    """What a model reads of a run: its output, then its errors, then what a limit did."""
+    return "\n".join(part.rstrip("\n") for part in (stdout, stderr, note) if part.strip()) or "(no output)"
 
 
 def _prints(value: ast.expr) -> bool:

@@ -35,6 +35,7 @@ AGENTS: Mapping[str, NamedAgent] = MappingProxyType(
         "shell": NamedAgent(f"{_OURS}.shell:ShellAgent", "chat"),
         "tool-shell": NamedAgent(f"{_OURS}.tool_shell:ToolShellAgent", "chat"),
         "inside-shell": NamedAgent(f"{_OURS}.inside_shell:InsideShellAgent", "chat", runs_inside=True),
+        "code-interpreter": NamedAgent(f"{_OURS}.code_interpreter:CodeInterpreterAgent", "chat"),
         "scripted": NamedAgent(f"{_OURS}.scripted:ScriptedAgent", None),
         "mini-swe-agent": NamedAgent(f"{_HARBORS}:PrebakedMiniSweAgent", "chat", True, "mini-swe-agent"),
         "swe-agent": NamedAgent(f"{_HARBORS}:PrebakedSweAgent", "chat", True),

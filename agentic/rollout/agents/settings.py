@@ -88,6 +88,13 @@ class InsideShellAgentSettings(_CommandAgent):
     kind: Literal["inside-shell"] = "inside-shell"
 
 
+class CodeInterpreterAgentSettings(_CommandAgent):
+    """A tool `code_interpreter` that runs Python in the sandbox, until a reply has no call: that one is the answer. The
+    agent of `train.agent_loop=tool_agent`, outside of verl."""
+
+    kind: Literal["code-interpreter"] = "code-interpreter"
+
+
 class ScriptedAgentSettings(_Agent):
     """A double that runs given commands and never asks a model."""
 
@@ -185,6 +192,7 @@ AgentSettings = Annotated[
     ShellAgentSettings
     | ToolShellAgentSettings
     | InsideShellAgentSettings
+    | CodeInterpreterAgentSettings
     | ScriptedAgentSettings
     | MiniSweAgentSettings
     | SweAgentSettings

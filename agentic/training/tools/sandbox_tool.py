@@ -19,26 +19,13 @@ from verl.tools.base_tool import BaseTool
 from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
 from agentic.errors import PermanentError, TransientError
-from agentic.rollout.agents.code_text import extract_code, print_last_expression
+from agentic.rollout.agents.code_text import CODE_TOOL, NO_CODE, extract_code, print_last_expression, shown
 from agentic.settings import Settings
 
 LOST = "lost_because"
 """Key of `agent_data.extra_fields` that holds why a trajectory says nothing about the policy."""
 BUSY, FAILED = 429, 503
 _PAUSE_SECONDS = 0.2
-
-SCHEMA = {
-    "type": "function",
-    "function": {
-        "name": "code_interpreter",
-        "description": "A tool for executing Python code. The value of a last expression is printed.",
-        "parameters": {
-            "type": "object",
-            "properties": {"code": {"type": "string", "description": "The Python code to run."}},
-            "required": ["code"],
-        },
-    },
-}
 
 
 class SandboxUnavailableError(TransientError):
@@ -85,7 +72,7 @@ class SandboxTool(BaseTool):  # type: ignore[misc]
     @override
     def get_openai_tool_schema(self) -> OpenAIFunctionToolSchema:
         """`code_interpreter(code)`."""
-        return OpenAIFunctionToolSchema.model_validate(SCHEMA)
+        return OpenAIFunctionToolSchema.model_validate(CODE_TOOL)
 
     @override
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
@@ -102,7 +89,7 @@ class SandboxTool(BaseTool):  # type: ignore[misc]
         """What the code printed, or what was wrong with it; its reward; whether it worked."""
         code = parameters.get("code")
         if not isinstance(code, str):
-            return ToolResponse(text="Error: code_interpreter needs an argument code that is a string"), 0.0, {}
+            return ToolResponse(text=NO_CODE), 0.0, {}
         answer = await self._ask(print_last_expression(extract_code(code)), kwargs.get("agent_data"))
         succeeded = answer.get("status") == "Success"
         reward = self._settings.success_reward if succeeded else 0.0
@@ -148,7 +135,5 @@ async def _read(response: aiohttp.ClientResponse) -> dict[str, Any]:
 
 
 def _shown(answer: dict[str, Any]) -> str:
-    """What the model reads: output first, then errors, then what a limit did."""
     run = answer.get("run_result") or {}
-    parts = [str(run.get("stdout") or ""), str(run.get("stderr") or ""), str(answer.get("message") or "")]
-    return "\n".join(part.rstrip("\n") for part in parts if part.strip()) or "(no output)"
+    return shown(str(run.get("stdout") or ""), str(run.get("stderr") or ""), str(answer.get("message") or ""))
