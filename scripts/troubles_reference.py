@@ -48,7 +48,7 @@ def _table(topic: str, kinds: tuple[Kind, ...]) -> Iterator[str]:
 
 def _seen_in(kind: Kind) -> str:
     components = [part.strip().split(",")[0] for sign in kind.signs for part in sign.source.split(";")]
-    return ", ".join(dict.fromkeys(components)) or "doctor"
+    return ", ".join(dict.fromkeys(components)) or kind.found_by
 
 
 def _cell(text: str) -> str:

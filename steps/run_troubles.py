@@ -57,7 +57,7 @@ def read_rollouts(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def judge_rollouts(records: Sequence[Mapping[str, Any]]) -> Iterator[Trouble]:
-    """Rewards that teach nothing, and rollouts that never came to have one. Pure."""
+    """Rewards that teach nothing, and rollouts that never came to have one, with what the commonest reason shows."""
     graded = [float(record["reward"]) for record in records if record.get("reward") is not None]
     steps = len({record.get("step") for record in records})
     if len(graded) >= FEW and steps > 1 and max(graded) <= 0.0:
@@ -68,3 +68,4 @@ def judge_rollouts(records: Sequence[Mapping[str, Any]]) -> Iterator[Trouble]:
         reason, times = Counter(lost).most_common(1)[0]
         message = f"{len(lost)} of {len(records)} are lost; {times} of them: {reason}"
         yield make_trouble("rollouts-lost", "rollouts of training", message)
+        yield from find_troubles(Evidence(logs={"of rollouts": reason}))

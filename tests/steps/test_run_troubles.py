@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from steps.markers import Marker
 from steps.run_troubles import find_run_troubles, judge_rollouts
 
@@ -74,3 +76,17 @@ def test_lost_rollouts_are_named_with_their_commonest_reason() -> None:
     (trouble,) = judge_rollouts([*lost, *(record(1, 1.0) for _ in range(8))])
     assert trouble.name == "rollouts-lost"
     assert trouble.message == "24 of 32 are lost; 20 of them: its pod was deleted"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "TimeoutError: timed out",
+        "ClientConnectorError: Cannot connect to host 10.244.0.12:8089 ssl:default [Connect call failed]",
+    ],
+)
+def test_rollouts_lost_because_agents_do_not_reach_the_proxy_name_it(said: str) -> None:
+    reason = f"ModelUnavailableError: no answer from the model's endpoint: {said}"
+    found = list(judge_rollouts([record(1, None, infra_reason=reason) for _ in range(20)]))
+    assert [trouble.name for trouble in found] == ["rollouts-lost", "proxy-unreachable"]

@@ -71,6 +71,7 @@ KINDS = (
         "controller-silent",
         "nothing has taken up an object since it was made: its controller does not run, or not for this namespace",
         "kubectl get deployments -A: is Argo's workflow-controller, or KubeRay's operator, there and ready?",
+        found_by="doctor, explain",
     ),
     Kind(
         "ray-cluster-invalid",

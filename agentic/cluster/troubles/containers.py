@@ -2,6 +2,10 @@
 
 from agentic.cluster.troubles.kinds import ENDING, MAKING, SAYING, SCHEDULING, STARTING, Kind, Place, sign
 
+MEMORY_OF_TRAINING = (
+    "raise cluster.{}.memory (55 Gi at least for 7B with offload), or lower train.rollouts_per_prompt or "
+    "rollout.concurrency"
+)
 CONFIG = "kubelet 1.34, kuberuntime/kuberuntime_container.go"
 STATUS = (Place.POD, Place.OBJECT)
 
@@ -79,6 +83,15 @@ KINDS = (
             sign(SAYING, r"^MemoryError\b|\bCannot allocate memory\b", "Python 3.12; Linux, ENOMEM"),
         ),
         transient=True,
+        remedies={
+            "head": MEMORY_OF_TRAINING.format("head"),
+            "worker": MEMORY_OF_TRAINING.format("workers"),
+            "step": "raise cluster.light.memory, the share of a light step",
+            "step download-model": "raise cluster.heavy.memory, the share of a heavy step",
+            "step build-images": "raise cluster.heavy.memory, or cluster.light.memory where sandboxes are pods",
+            "sandbox": "raise sandbox.memory_mb and sandbox.request_memory_mb, or lower rollout.concurrency",
+            "buildkitd": "raise cluster.buildkit.memory, or lower images.parallelism",
+        },
     ),
     Kind(
         "shared-memory-full",
@@ -137,7 +150,8 @@ KINDS = (
         "deadline-exceeded",
         "it took longer than it may",
         "raise cluster.step_deadline_seconds, cluster.train_deadline_seconds or cluster.deadline_seconds, then retry",
-        (
+        remedies={"image-build": "raise images.build_timeout_seconds, then retry"},
+        signs=(
             sign(
                 (*STATUS, Place.EVENT),
                 r"^DeadlineExceeded\b|longer than the specified deadline|exceeded (?:its|workflow) deadline"

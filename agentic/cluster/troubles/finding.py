@@ -18,7 +18,14 @@ def find_troubles(evidence: Evidence) -> list[Trouble]:
     for observation in observe(evidence):
         for kind in kinds_shown(observation):
             found.setdefault((kind.name, observation.about), observation)
-    return [make_trouble(name, seen.where, seen.text) for (name, _), seen in _exact(found)]
+    return [
+        make_trouble(name, seen.where, seen.text, remedy=_remedy(CATALOGUE[name], seen.owner))
+        for (name, _), seen in _exact(found)
+    ]
+
+
+def _remedy(kind: Kind, owner: str) -> str:
+    return kind.remedies.get(owner) or kind.remedies.get(owner.partition(" ")[0]) or kind.remedy
 
 
 def name_refusal(where: str, answer: str) -> Trouble | None:

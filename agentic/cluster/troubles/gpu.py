@@ -67,7 +67,8 @@ KINDS = (
         (
             sign(
                 SAYING,
-                r"uncorrectable ECC error|GPU has fallen off the bus|GPU is lost|\bXid\b.*\b(?:48|63|64|74|79|94|95)\b",
+                r"uncorrectable ECC error|GPU has fallen off the bus|GPU is lost"
+                r"|\bXid \(PCI:[0-9a-f:.]+\): (?:48|63|64|74|79|94|95)\b",
                 "CUDA runtime, cudaErrorECCUncorrectable; NVIDIA driver",
             ),
         ),

@@ -128,6 +128,7 @@ KINDS = (
                 r"failed to list workers: Unavailable|listing workers for Build|dial tcp \S+:1234: ",
                 "buildctl 0.32, client/workers.go",
             ),
+            sign(SAYING, r"BuildKit at \S+ does not answer", "agentic.images, job_builder.py"),
         ),
         transient=True,
     ),

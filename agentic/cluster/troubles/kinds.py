@@ -90,6 +90,10 @@ class Kind:
     """Whether it may pass without a change."""
     is_general: bool = False
     """Left out where anything more exact is found at the same object."""
+    remedies: Mapping[str, str] = field(default_factory=dict)
+    """What to do where it matters whose pod it is: an owner of `observations`, or its first word, to a remedy."""
+    found_by: str = "doctor"
+    """Who finds one without signs."""
 
 
 PULLING = (Place.WAITING, Place.EVENT, Place.OBJECT)

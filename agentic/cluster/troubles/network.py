@@ -11,9 +11,8 @@ KINDS = (
         (
             sign(
                 SAYING,
-                r"(?:Proxy\w*Error|proxy).{0,200}(?:refused|timed out|unreachable|cannot be reached|does not answer"
-                r"|Cannot connect)",
-                "agentic.rollout; the agents' HTTP clients",
+                r"no answer from the model's endpoint: |\bProxyUnavailableError\b",
+                "agentic.rollout, agents/chat.py, agents/inside_program.py and proxy_actor.py",
             ),
         ),
         transient=True,

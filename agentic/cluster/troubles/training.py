@@ -8,12 +8,14 @@ KINDS = (
         "every rollout of every step so far has reward 0.0",
         "look at one rollout (runs/RUN/rollouts/train.jsonl): do agents act at all, do tests run, are tasks too hard? "
         "Check the base model's resolve rate first",
+        found_by="explain",
     ),
     Kind(
         "rollouts-lost",
         "most rollouts are lost to infrastructure and train nothing",
         "read infra_reason in runs/RUN/rollouts/train.jsonl: the commonest reason is in the message",
         transient=True,
+        found_by="explain",
     ),
     Kind(
         "model-missing",

@@ -38,7 +38,8 @@ def test_a_remedy_is_one_line_that_names_settings_that_exist() -> None:
     wrong = [
         (kind.name, setting)
         for kind in CATALOGUE.values()
-        for setting in SETTING.findall(kind.remedy)
+        for remedy in (kind.remedy, *kind.remedies.values())
+        for setting in SETTING.findall(remedy)
         if setting not in known
     ]
     assert wrong == []

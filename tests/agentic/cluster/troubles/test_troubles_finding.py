@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from agentic.cluster.troubles import Evidence, find_troubles, grouped
 
 BACK_OFF = 'Back-off pulling image "registry.example/a:1"'
@@ -78,6 +80,59 @@ def test_a_healthy_cluster_shows_nothing_although_it_had_its_troubles_on_the_way
     assert find_troubles(evidence) == []
 
 
+def test_a_pod_that_was_started_again_and_is_well_shows_nothing_of_it() -> None:
+    ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+    running = {"state": {"running": {}}, "lastState": ended}
+    assert names(Evidence(pods=[pod("buildkitd", ready=True, phase="Running", **running)])) == []
+    assert names(Evidence(pods=[pod("buildkitd", ready=False, phase="Running", **running)])) == ["out-of-memory"]
+
+
+def test_a_pod_that_is_well_and_is_about_to_be_taken_away_is_told() -> None:
+    leaving = pod("head", ready=True, phase="Running", state={"running": {}})
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "taint"}
+    leaving["status"]["conditions"].append(condition)
+    assert names(Evidence(pods=[leaving])) == ["node-lost"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "setting"),
+    [
+        ({"ray.io/node-type": "head", "agentic-rl/role": "trainer"}, "cluster.head.memory"),
+        ({"ray.io/node-type": "worker", "agentic-rl/role": "trainer"}, "cluster.workers.memory"),
+        ({"agentic-rl/step": "report"}, "cluster.light.memory"),
+        ({"agentic-rl/step": "train"}, "cluster.light.memory"),
+        ({"agentic-rl/step": "download-model"}, "cluster.heavy.memory"),
+        ({"agentic-rl/role": "sandbox"}, "sandbox.memory_mb"),
+        ({"app": "buildkitd"}, "cluster.buildkit.memory"),
+    ],
+)
+def test_memory_is_to_be_raised_where_it_ran_out_and_nowhere_else(labels: dict[str, str], setting: str) -> None:
+    killed = pod("x", phase="Failed", state={"terminated": {"reason": "OOMKilled", "exitCode": 137}})
+    killed["metadata"]["labels"] = labels
+    (trouble,) = find_troubles(Evidence(pods=[killed]))
+    assert trouble.remedy.startswith(f"raise {setting}")
+    others = {"cluster.head.memory", "cluster.light.memory", "cluster.heavy.memory"} - {setting}
+    assert not [other for other in others if other in trouble.remedy]
+
+
+def test_memory_of_the_trainer_is_told_apart_from_that_of_the_steps_own_pod() -> None:
+    node = {"type": "Pod", "displayName": "train(0)", "phase": "Failed", "message": "main: OOMKilled (exit code 137)"}
+    workflow = {"kind": "Workflow", "metadata": {"name": "w"}, "status": {"phase": "Failed", "nodes": {"t": node}}}
+    (own,) = find_troubles(Evidence(objects=[workflow]))
+    assert "cluster.light.memory" in own.remedy
+    workflow["status"]["nodes"] = {}
+    said = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."
+    (trainers,) = find_troubles(Evidence(objects=[workflow], logs={"train": said}))
+    assert "cluster.head.memory" in trainers.remedy
+
+
+def test_an_image_that_took_too_long_is_told_its_own_setting() -> None:
+    job = {"kind": "Job", "metadata": {"name": "build-x", "labels": {"type": "image-build"}}, "status": {}}
+    said = event("build-x", "DeadlineExceeded", "Job was active longer than specified deadline", "Job")
+    (trouble,) = find_troubles(Evidence(objects=[job], events=[said]))
+    assert (trouble.name, "images.build_timeout_seconds" in trouble.remedy) == ("deadline-exceeded", True)
+
+
 def test_a_cause_in_an_event_replaces_the_general_word_in_the_state() -> None:
     waiting = pod("a", state={"waiting": {"reason": "ImagePullBackOff", "message": BACK_OFF}})
     assert names(Evidence(pods=[waiting])) == ["image-not-pulled"]
@@ -141,3 +196,19 @@ def test_the_same_trouble_of_many_pods_is_told_once_with_their_number() -> None:
 def test_a_log_of_an_agent_that_talks_about_errors_shows_none() -> None:
     log = "the agent said: I will fix the FileNotFoundError that users see\nDEBUG retrying, 0 refused\n"
     assert find_troubles(Evidence(logs={"train": log})) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("proxy: 64 sessions, 0 calls refused, 0 timed out", None),
+        ("rollouts/proxy_refused:0.000", None),
+        ("kube-proxy: 3 rules synced, none timed out", None),
+        ("urllib3: ProxyError('Cannot connect to proxy.', NewConnectionError('refused'))", None),
+        ("NVRM: Xid (PCI:0000:63:00): 13, Graphics Exception: ESR 0x404000=0x80000002", None),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.", "gpu-fault"),
+        ("NVRM: Xid (PCI:0000:3b:00): 48, pid='<unknown>', Double Bit ECC Error", "gpu-fault"),
+    ],
+)
+def test_words_that_only_look_like_a_trouble_are_none(line: str, name: str | None) -> None:
+    assert names(Evidence(logs={"train": line})) == ([] if name is None else [name])
