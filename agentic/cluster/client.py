@@ -32,6 +32,7 @@ from agentic.cluster.errors import (
     CredentialsError,
     InvalidObjectError,
     NotFoundError,
+    WatchExpiredError,
     error_of,
 )
 from agentic.cluster.resources import PODS, JsonObject, Resource, name_of
@@ -95,7 +96,13 @@ class KubeClient:
         token, chosen = "", selectors(labels, fields)
         while True:
             params = (*chosen, ("limit", str(self._transport.settings.page_size)), *_unless_empty("continue", token))
-            page = _object(await self._transport.json(Call(what, "GET", path, params)))
+            try:
+                page = _object(await self._transport.json(Call(what, "GET", path, params)))
+            except WatchExpiredError:
+                if not token:
+                    raise
+                items, token = [], ""  # the server let go of what the first page was a part of
+                continue
             items += page.get("items") or []
             metadata = page.get("metadata") or {}
             token = metadata.get("continue", "")

@@ -24,6 +24,7 @@ from agentic.cluster.errors import (
     ForbiddenError,
     InvalidObjectError,
     NotFoundError,
+    OtherRunError,
     RayClusterError,
     RayClusterLostError,
     WaitTimeoutError,
@@ -109,7 +110,7 @@ async def ensure(
         if trouble is None:
             raise
         raise RayClusterError(trouble.line) from error
-    return await _Waiting(api, name, say, patience).until_ready()
+    return await _Waiting(api, wanted, say, patience).until_ready()
 
 
 async def remove(api: KubeApi, name: str, run_id: str, *, patience: Patience = ORDINARY) -> bool:
@@ -187,9 +188,10 @@ async def _until_gone(pods: Watcher, name: str, is_awaited: Callable[[JsonObject
 class _Waiting:
     """One RayCluster on its way to ready."""
 
-    def __init__(self, api: KubeApi, name: str, say: Say, patience: Patience) -> None:
+    def __init__(self, api: KubeApi, wanted: JsonObject, say: Say, patience: Patience) -> None:
         self._api = api
-        self._name = name
+        self._name = name_of(wanted)
+        self._run_id = wanted["metadata"]["labels"][RUN_LABEL]
         self._say = say
         self._patience = patience
         self._clock = TroubleClock(patience)
@@ -221,6 +223,12 @@ class _Waiting:
         """Raises what makes waiting pointless."""
         if cluster is None or "deletionTimestamp" in cluster["metadata"]:
             raise RayClusterLostError(f"RayCluster {self._name} was deleted while it started: trying again makes it")
+        owner = (cluster["metadata"].get("labels") or {}).get(RUN_LABEL)
+        if owner != self._run_id:
+            raise OtherRunError(
+                f"RayCluster {self._name} was taken over by run {owner}, which began at the same moment: name another "
+                "in cluster.head.name"
+            )
         phase = phase_of(cluster)
         if phase is Phase.SUSPENDED:
             raise RayClusterError(

@@ -86,6 +86,15 @@ async def test_a_list_is_all_pages_of_what_the_selector_picks(api: KubeClient) -
     assert (await api.list(CONFIG_MAPS, namespace="other")).items == ()
 
 
+async def test_a_list_whose_pages_expire_is_begun_anew(api: KubeClient, server: KubeApiServer) -> None:
+    """The snapshot that the first page was a part of is compacted away while a long list is read."""
+    for number in range(20):
+        await api.create(CONFIG_MAPS, config(f"c-{number}"))
+    server.faults.append(Fault(method="GET", path="continue=", status=410, message="The provided continue is too old"))
+    names = [body["metadata"]["name"] for body in (await api.list(CONFIG_MAPS)).items]
+    assert sorted(names) == sorted(f"c-{number}" for number in range(20))
+
+
 async def test_preconditions_spare_another_object_of_that_name(api: KubeClient) -> None:
     old = await api.create(CONFIG_MAPS, config("c"))
     await api.delete(CONFIG_MAPS, "c")

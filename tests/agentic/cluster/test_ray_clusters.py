@@ -163,6 +163,16 @@ async def test_one_of_another_run_or_of_a_person_is_refused_and_never_removed(ku
     assert not await remove(kuberay.api, NAME, "r")
 
 
+async def test_of_two_runs_that_begin_at_the_same_moment_one_has_it_and_the_other_is_told(kuberay: KubeRay) -> None:
+    """Neither finds one, so both apply theirs; the second's stays."""
+    task = kuberay.ensure()
+    await kuberay.cluster()
+    await asyncio.sleep(0.1)
+    await kuberay.api.apply(RAY_CLUSTERS, ray_cluster(SETTINGS, "another"))
+    with pytest.raises(OtherRunError, match="taken over by run another"):
+        await task
+
+
 async def test_ready_is_not_believed_while_the_head_is_not_or_workers_are_missing(kuberay: KubeRay) -> None:
     """KubeRay's state stays `ready` once it was; conditions and counts follow the pods."""
     task = kuberay.ensure()
