@@ -134,8 +134,10 @@ def rewards(summary: Summary) -> bytes | None:
     with canvas(_WIDTH_INCHES, 2.9, columns=2) as (figure, (left, right)):
         _line(left, mean, "mean", BLUE)
         _line(left, highest, "max", GREY)
+        _line(left, summary.series["reward_min"], "min", SKY)
         left.set_title("reward of training rollouts")
-        left.set_ylim(0, max(1.0, *_values(highest)) * 1.05 if highest else 1.05)
+        lowest = min(0.0, *_values(summary.series["reward_min"]), 0.0)
+        left.set_ylim(lowest * 1.05, max(1.0, *_values(highest)) * 1.05 if highest else 1.05)
         left.legend(loc="best")
         right.bar(_steps(summary.infra_losses), _values(summary.infra_losses), color=RED, width=0.7)
         right.set_title("attempts lost to infrastructure")
@@ -149,7 +151,10 @@ def rewards(summary: Summary) -> bytes | None:
 def behaviour(summary: Summary) -> bytes | None:
     """Turns, response length, and how far the trainer's probabilities are from the engine's."""
     panels: list[tuple[str, list[tuple[str, str, str]]]] = [
-        ("turns of a rollout", [("turns_mean", "mean", BLUE)]),
+        (
+            "turns of a rollout",
+            [("turns_mean", "mean", BLUE), ("turns_max", "max", GREY), ("turns_min", "min", SKY)],
+        ),
         ("response, tokens", [("response_tokens_mean", "mean", BLUE), ("response_tokens_max", "max", GREY)]),
         (
             "|engine - trainer| probability",

@@ -20,7 +20,10 @@ SCHEMA_VERSION = 1
 SERIES = {
     "reward_mean": "critic/score/mean",
     "reward_max": "critic/score/max",
+    "reward_min": "critic/score/min",
     "turns_mean": "num_turns/mean",
+    "turns_max": "num_turns/max",
+    "turns_min": "num_turns/min",
     "response_tokens_mean": "response_length/mean",
     "response_tokens_max": "response_length/max",
     "probability_difference_mean": "training/rollout_probs_diff_mean",
@@ -92,6 +95,16 @@ class PhaseTime(_Figures):
     """While at least one of them ran: overlapping shards count once, the pause between two runs not at all."""
 
 
+class StepFigures(_Figures):
+    """A training step's rewards and turns, `None` where verl logged none."""
+
+    step: int
+    reward: tuple[float | None, float | None, float | None]
+    """Lowest, mean, highest."""
+    turns: tuple[float | None, float | None, float | None]
+    """The same; verl's `num_turns`, in which messages of either side count."""
+
+
 class Summary(_Figures):
     """Everything that the report shows but for settings and example rollouts."""
 
@@ -110,6 +123,8 @@ class Summary(_Figures):
     """Attempts at training rollouts that infrastructure lost, a step; most succeed when tried again."""
     series: dict[str, tuple[Point, ...]]
     """By the names of `SERIES`."""
+    steps: tuple[StepFigures, ...] = ()
+    """The same by step, as a table."""
     step_seconds: dict[str, tuple[Point, ...]]
     """Parts of each training step, and `testing` beside it."""
     outcomes: dict[str, dict[str, int]]
@@ -142,6 +157,7 @@ def summarize(run: Run) -> Summary:
         validation=_validation(run.metrics, run.rollouts, tuple(evaluation.splits) if evaluation else ()),
         infra_losses=_losses_by_step(training),
         series={name: _series(run.metrics, key) for name, key in SERIES.items()},
+        steps=_steps(run.metrics),
         step_seconds=_step_seconds(run.metrics),
         outcomes=_outcomes(run.rollouts),
         infra_reasons=dict(Counter(reason for record in run.rollouts for reason in record.losses)),
@@ -203,6 +219,17 @@ def _losses_by_step(records: Iterable[RolloutRecord]) -> tuple[Point, ...]:
 
 def _series(metrics: Iterable[StepMetrics], key: str) -> tuple[Point, ...]:
     return tuple(Point(step=line.step, value=line.data[key]) for line in metrics if key in line.data)
+
+
+def _steps(metrics: Iterable[StepMetrics]) -> tuple[StepFigures, ...]:
+    """A row for each step that logged rewards or turns."""
+
+    def spread(line: StepMetrics, name: str) -> tuple[float | None, float | None, float | None]:
+        low, mean, high = (line.data.get(SERIES[f"{name}_{kind}"]) for kind in ("min", "mean", "max"))
+        return low, mean, high
+
+    rows = [StepFigures(step=line.step, reward=spread(line, "reward"), turns=spread(line, "turns")) for line in metrics]
+    return tuple(row for row in rows if any(value is not None for value in (*row.reward, *row.turns)))
 
 
 def _validation(

@@ -98,6 +98,7 @@ def metrics(step: int, dice: random.Random, *, learns: bool) -> dict[str, Any]:
     if step > 0:
         score = rate_at("repair/same-template", step, learns=learns) + dice.uniform(-0.06, 0.06)
         data |= {"critic/score/mean": score, "critic/score/max": 1.0, "critic/score/min": 0.0}
+        data |= {"num_turns/min": 2, "num_turns/max": 10}
         data |= {"num_turns/mean": 6 + dice.random(), "response_length/mean": 95 + 9 * dice.random()}
         data |= {"response_length/max": 150, "actor/grad_norm": None, "perf/label": "text"}
         data |= {"training/rollout_probs_diff_max": 10 ** -dice.uniform(5, 6)}

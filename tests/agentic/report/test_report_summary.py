@@ -26,6 +26,14 @@ def test_before_after_and_gain_come_from_the_evaluation(summary: Summary) -> Non
     assert verdict(result).startswith("a gain: +0.453")
 
 
+def test_each_step_has_the_extremes_and_means_of_rewards_and_turns(summary: Summary) -> None:
+    assert [row.step for row in summary.steps] == list(range(1, summary.trained_steps + 1))
+    for row in summary.steps:
+        assert (row.reward[0], row.reward[2]) == (0.0, 1.0)
+        assert (row.turns[0], row.turns[2]) == (2, 10)
+        assert 6 <= (row.turns[1] or 0) <= 7
+
+
 def test_a_small_change_is_not_called_a_gain(summary: Summary) -> None:
     assert verdict(summary.splits["repair/new-template"]).startswith("no clear change")
 
