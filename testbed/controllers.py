@@ -151,8 +151,11 @@ def _workflow_controller(machine: Machine) -> Sequence[str]:
 
 
 def _argo_server(machine: Machine) -> Sequence[str]:
-    """Each caller acts with the rights of the token that it brings."""
+    """Each caller acts with the rights of the token that it brings. For that the server finds the cluster by its
+    environment, whatever an option says."""
     return (
+        "env",
+        f"KUBECONFIG={machine.layout.kubeconfig(pki.ADMIN)}",
         str(machine.tools.path("argo")),
         "server",
         f"--kubeconfig={machine.layout.kubeconfig(pki.ADMIN)}",

@@ -13,7 +13,7 @@ def describe(settings: Settings, document: Mapping[str, Any], workspace: Path) -
     """Lines for people, of a run on a cluster."""
     yield f"workflow    {document['metadata']['name']} in namespace {document['metadata']['namespace']}"
     yield from describe_work(settings, workspace)
-    yield from _machines(settings)
+    yield from _machines(settings, document)
     yield from describe_steps(settings, document)
 
 
@@ -51,20 +51,27 @@ def describe_steps(settings: Settings, document: Mapping[str, Any]) -> Iterator[
             yield f"step        {task['name']}{fan_out} after {task.get('depends', 'the start')}"
 
 
-def _machines(settings: Settings) -> Iterator[str]:
-    """What the cluster has to have free at once for training, and the images of the run's own pods."""
+def _machines(settings: Settings, document: Mapping[str, Any]) -> Iterator[str]:
+    """What the cluster has to have free at once for training, and the shares and images of the run's own pods."""
     cluster = settings.cluster
     head, workers = cluster.head, cluster.workers
     gpus = head.gpus + workers.replicas * workers.gpus if settings.train.device == "cuda" else 0
     pods = f"{workers.replicas} of {workers.gpus} more" if workers.replicas else "no workers"
     yield f"gpus        {gpus}: the head has {head.gpus}, with {head.cpus} CPUs and {head.memory}; {pods}"
+    pods_of: dict[str, list[str]] = {}
+    for template in document["spec"]["templates"]:
+        if "script" in template:
+            share = template["script"]["resources"]["requests"]
+            pods_of.setdefault(f"{share['cpu']} CPUs, {share['memory']}", []).append(template["name"])
+    for asked, steps in pods_of.items():
+        yield f"pods        {asked}: {', '.join(steps)}"
     yield f"images      {cluster.steps_image} for light steps, {cluster.trainer_image} for the others and for Ray"
     yield f"            of tasks in {settings.images.shards} parts, for {settings.sandbox.provider} sandboxes"
 
 
 def _sizes(settings: Settings, workspace: Path) -> Iterator[str]:
     if not _model(settings, workspace).exists():
-        yield "sizes       known when the model is there"
+        yield "sizes       known when the model is in this workspace"
         return
     try:
         sizes = resolve(settings.train, read_shape(_model(settings, workspace).parent))
@@ -83,4 +90,4 @@ def _model(settings: Settings, workspace: Path) -> Path:
 
 
 def _there(path: Path) -> str:
-    return "there already" if path.exists() else "to be made"
+    return "in this workspace already" if path.exists() else "not in this workspace"

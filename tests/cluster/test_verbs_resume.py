@@ -1,6 +1,8 @@
 """A run goes on from a step in a new Workflow; stopping, cleaning up, and one at a time in a run's folder."""
 
 import json
+import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from stand_in_workflow import plan, stand_in, trace
 from testbed.access import ClusterAccess
 from workflows.argo.nodes import nodes_of, phase_of
 from workflows.submit import main
+from workflows.verbs_logs import pods_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -99,6 +102,56 @@ def test_a_run_that_is_stopped_cleans_up_and_can_be_retried(
     assert "run halted has ended already" in capsys.readouterr().out
     assert main(["retry", "halted", "--watch", *argo.settings]) == 0
     assert trace(tmp_path)[-4:] == ["train", "evaluate", "report", "cleanup"]
+
+
+@pytest.mark.parametrize("verb", ["stop", "cleanup"])
+def test_a_workflow_that_waits_for_another_of_its_run_never_begins_when_both_are_ended(
+    argo: ArgoRig, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    plan(tmp_path, "report", "wait")
+    first, second = "agentic-rl-both", "agentic-rl-both-attempt-2"
+    argo.create(stand_in(tmp_path, argo.namespace, "both", start_from="report"))
+    until(lambda: trace(tmp_path) == ["report"])
+    argo.create(stand_in(tmp_path, argo.namespace, "both", start_from="report", attempt=2))
+    until(lambda: "Waiting for" in str((argo.get(second).get("status") or {}).get("message", "")))
+    assert main([verb, "both", *argo.settings]) == 0
+    said = capsys.readouterr().out
+    assert said.index(f"workflow {second} ") < said.index(f"workflow {first} ")
+    if verb == "stop":
+        assert {phase_of(argo.until_over(name)) for name in (first, second)} == {"Failed"}
+    else:
+        assert argo.names("both") == []
+    assert trace(tmp_path).count("report") == 1
+
+
+def test_a_log_is_followed_from_before_its_pod_is_there_until_the_step_ends(
+    argo: ArgoRig, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    plan(tmp_path, "evaluate", "exit 75")
+    plan(tmp_path, "report", "wait")
+    argo.create(stand_in(tmp_path, argo.namespace, "live", start_from="evaluate"))
+    timer = threading.Timer(20, (tmp_path / "go").touch)
+    timer.start()
+    assert main(["logs", "live", "report", "--follow", *argo.settings]) == 0
+    timer.join()
+    assert b"report of run live begins\nreport ends\n" in capfdbinary.readouterr().out
+    assert phase_of(argo.until_over("agentic-rl-live")) == "Succeeded"
+
+
+@pytest.mark.usefixtures("claims")
+def test_each_part_of_a_fan_out_is_printed_once_when_some_of_its_pods_are_gone(
+    argo: ArgoRig, cluster: ClusterAccess, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    argo.create(stand_in(tmp_path, argo.namespace, "parts", shards=3))
+    ended = argo.until_over("agentic-rl-parts")
+    assert phase_of(ended) == "Succeeded"
+    cluster.kubectl("delete", "pod", pods_of(ended, "build-images")["build-images-1"], f"--namespace={argo.namespace}")
+    images = ["cluster.steps_image=agentic/base:local"]
+    assert main(["logs", "parts", "build-images", *argo.settings, *images]) == 0
+    said = capfdbinary.readouterr().out.decode()
+    assert re.findall(r"build-images-\d of run parts begins", said) == [
+        f"build-images-{index} of run parts begins" for index in (0, 2, 1)
+    ]
 
 
 def test_cleaning_up_ends_a_run_and_leaves_nothing_with_its_label(

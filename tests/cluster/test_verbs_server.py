@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,11 +17,13 @@ from stand_in_workflow import plan, stand_in, trace
 from agentic.cluster.errors import AlreadyExistsError, NotFoundError
 from agentic.cluster.resources import JsonObject, name_of
 from agentic.cluster.settings import ClusterSettings, KubeClientSettings
+from steps.contract import SUMMARY_CHARACTERS
 from testbed.access import ClusterAccess
 from testbed.controllers import ARGO_SERVER_PORT
 from testbed.tools import Toolbox
 from workflows.argo.api import GoneError, Workflows
-from workflows.argo.nodes import argo_nodes, phase_of, steps_of
+from workflows.argo.nodes import argo_nodes, output_of, phase_of, steps_of
+from workflows.argo.packing import LARGEST_BYTES, size_of
 from workflows.argo.retrying import pod_name
 from workflows.argo.server import ServerAddress, ServerWorkflows
 from workflows.submit import main
@@ -34,8 +36,7 @@ SERVER = f"127.0.0.1:{PORT}"
 
 @pytest.fixture(scope="module")
 def server(cluster: ClusterAccess) -> Iterator[str]:
-    """Argo's server with a certificate that it made itself. The cluster's own one speaks plain HTTP, and without a
-    KUBECONFIG in its environment it cannot act for whom a token names."""
+    """Argo's server with a certificate that it made itself; the cluster's own one speaks plain HTTP."""
     options = ("--auth-mode=client", "--secure=true", f"--port={PORT}", f"--kubeconfig={cluster.kubeconfig}")
     command = [str(Toolbox(cluster.layout).path("argo")), "server", "--namespace=argo", *options]
     environment = os.environ | {"KUBECONFIG": str(cluster.kubeconfig)}
@@ -67,7 +68,11 @@ async def opened(way: str, argo: ArgoRig) -> AsyncIterator[Workflows]:
         async with argo.workflows() as workflows:
             yield workflows
         return
-    environment = {"ARGO_SERVER": SERVER, "ARGO_INSECURE_SKIP_VERIFY": "true", "ARGO_TOKEN": token(argo.cluster)}
+    ways = {
+        "server": {"ARGO_SERVER": SERVER, "ARGO_INSECURE_SKIP_VERIFY": "true"},
+        "plain server": {"ARGO_SERVER": f"127.0.0.1:{ARGO_SERVER_PORT}", "ARGO_SECURE": "false"},
+    }
+    environment = {**ways[way], "ARGO_TOKEN": token(argo.cluster)}
     address = ServerAddress.find(ClusterSettings(), environment)
     assert address is not None
     transport = address.transport(None, KubeClientSettings(retry_seconds=10))
@@ -84,7 +89,7 @@ async def ended(workflows: Workflows, name: str) -> JsonObject:
 
 
 @pytest.mark.usefixtures("server")
-@pytest.mark.parametrize("way", ["objects", "server"])
+@pytest.mark.parametrize("way", ["objects", "server", "plain server"])
 async def test_a_workflow_is_made_found_followed_read_retried_and_deleted(
     argo: ArgoRig, tmp_path: Path, way: str
 ) -> None:
@@ -152,15 +157,20 @@ def test_the_command_line_goes_through_a_server_that_is_set(
 
 @pytest.mark.scale
 @pytest.mark.timeout(1600)
-def test_the_status_of_a_real_workflow_with_all_shards_stays_small(argo: ArgoRig, tmp_path: Path) -> None:
-    """64 shards, a quarter of them tried again, as 5,000 tasks would be built."""
-    from workflows.argo.packing import LARGEST_BYTES, size_of
-
-    for index in range(0, 64, 4):
-        plan(tmp_path, f"build-images-{index}", "exit 75")
+def test_the_status_of_a_real_workflow_with_all_shards_stays_small(
+    argo: ArgoRig, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """64 shards, as 5,000 tasks would be built: a quarter of them tried again, all with the longest outputs."""
+    for index in range(64):
+        again = ["exit 75"] if index % 4 == 0 else []
+        plan(tmp_path, f"build-images-{index}", *again, "long")
     changes = ("cluster.parallelism=20",)
     argo.create(stand_in(tmp_path, argo.namespace, "wide", shards=64, arguments=changes))
     workflow = argo.until_over("agentic-rl-wide", 1500)
     assert phase_of(workflow) == "Succeeded"
     assert sum(name.startswith("build-images-") for name in steps_of(workflow)) == 64
+    outputs = {output_of(step, "summary") for name, step in steps_of(workflow).items() if name[-1].isdigit()}
+    assert outputs == {"s" * SUMMARY_CHARACTERS}
+    record_property("bytes", size_of(workflow))
+    record_property("nodes", len(argo_nodes(workflow)))
     assert size_of(workflow) < LARGEST_BYTES / 2

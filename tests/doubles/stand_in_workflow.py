@@ -4,7 +4,8 @@ What is real: the DAG, retries, fan-out, locks, deadlines, exit handler, names, 
 step is a few lines of Python in the sandboxes' base image, which share a folder of this machine:
 
     trace          a line for each attempt, such as `train` or `build-images-1`, in the order in which they began
-    plan/STEP      what the next attempts do, one a line: `exit 75`, `oom`, `wait` (until the file `go` is there)
+    plan/STEP      what the next attempts do, one a line: `exit 75`, `oom`, `wait` (until the file `go` is there),
+                   `long` (outputs as long as a step's may be)
     cluster        stands for the RayCluster: launch-cluster and train make it, cleanup removes it
     runs/RUN/      where logs of steps go
 """
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from agentic.cluster.resources import JsonObject
+from steps.build_images import NAMED_AT_MOST
+from steps.contract import SUMMARY_CHARACTERS
 from workflows.pipeline import build_workflow
 from workflows.settings import load_settings
 
@@ -23,7 +26,7 @@ ACCOUNT = "workflow"
 MEMORY = "96Mi"
 
 PROGRAM = """
-import pathlib, sys, time
+import json, pathlib, sys, time
 
 inputs = {one["name"]: one.get("value", "") for one in {{inputs.parameters}}}
 step, outputs, place = STEP, OUTPUTS, pathlib.Path("/stand-in")
@@ -58,9 +61,12 @@ while action == "wait" and not (place / "go").exists():
 if action.startswith("exit"):
     pathlib.Path("/dev/termination-log").write_text(f"{name} was told to leave with {action}\\n")
     sys.exit(int(action.split()[1]))
+known = {"summary": f"{name} is done", "checkpoint": "checkpoints/global_step_4"}
+if action == "long":
+    broken = [f"organisation__repository-name-{index:05d}" for index in range(NAMED_AT_MOST)]
+    known |= {"summary": "s" * SUMMARY_CHARACTERS, "broken": json.dumps(broken)}
 for parameter, path in outputs.items():
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    known = {"summary": f"{name} is done", "checkpoint": "checkpoints/global_step_4"}
     pathlib.Path(path).write_text(known.get(parameter, "0.5"))
 say(f"{name} ends")
 """
@@ -90,7 +96,9 @@ def stand_in(
 def _play(template: dict[str, Any], folder: Path) -> None:
     written = template.get("outputs", {}).get("parameters", [])
     outputs = {parameter["name"]: parameter["valueFrom"]["path"] for parameter in written}
-    source = PROGRAM.replace("STEP", repr(template["name"])).replace("OUTPUTS", repr(outputs))
+    given = {"STEP": template["name"], "OUTPUTS": outputs}
+    given |= {"NAMED_AT_MOST": NAMED_AT_MOST, "SUMMARY_CHARACTERS": SUMMARY_CHARACTERS}
+    source = "".join(f"{name} = {value!r}\n" for name, value in given.items()) + PROGRAM
     template["script"] = {
         "image": BASE,
         "imagePullPolicy": "IfNotPresent",

@@ -227,7 +227,9 @@ def test_plan_says_what_would_run_and_makes_nothing(quick: Callable[..., Ended],
     ended = quick("plan", "--profile", "demo", AGENTIC_WORKSPACE=str(tmp_path / "w"))
     assert ended.code == 0, ended.err
     assert re.search(r"^step +train after launch-cluster$", ended.out, re.MULTILINE)
-    assert "datasets/repair: 688 tasks, to be made" in ended.out
+    assert "datasets/repair: 688 tasks, not in this workspace" in ended.out
+    assert re.search(r"^pods +1 CPUs, 2Gi: preflight, download-data, .*train", ended.out, re.MULTILINE)
+    assert re.search(r"^pods +8 CPUs, 32Gi: download-model, build-images$", ended.out, re.MULTILINE)
     assert not (tmp_path / "w").exists()
 
 
