@@ -98,6 +98,25 @@ class Settings(base.Settings):
         return self
 
     @model_validator(mode="after")
+    def _verls_loops_have_answers(self) -> Self:
+        if self.train.agent_loop != "remote_agent" and not isinstance(self.data, MathData):
+            raise ValueError(
+                f"train.agent_loop is {self.train.agent_loop} but data.source is {self.data.source}, whose rows hold no "
+                "answer to grade by: set data.source=math, or train.agent_loop=remote_agent"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _calls_outlive_their_code(self) -> Self:
+        tools = self.train.tools
+        if tools.call_seconds <= tools.code.run_seconds:
+            raise ValueError(
+                f"train.tools.call_seconds is {tools.call_seconds:g} but train.tools.code.run_seconds is "
+                f"{tools.code.run_seconds:g}: code that uses its time would count as a tool that hangs, raise the first"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _lease_outlives_a_trial(self) -> Self:
         if isinstance(self.sandbox, ContainerSandbox | KubeSandbox):
             needed = self.rollout.deadline_seconds

@@ -1,12 +1,14 @@
 """verl's command line, held by golden files, and the keys that nobody else may set."""
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agentic.errors import PermanentError
-from agentic.training.overrides import JobPaths, environment_overrides, verl_overrides
+from agentic.training.overrides import JobPaths, agent_loops, environment_overrides, verl_overrides
 from agentic.training.settings import TrainSettings
 from agentic.training.sizing import ModelShape, resolve
 
@@ -30,13 +32,22 @@ CASES = {
         ),
         TINY,
     ),
+    "cpu-tools": (
+        TrainSettings(device="cpu", gpus_per_node=1, dtype="float32", micro_batch_rollouts=64, agent_loop="tool_agent"),
+        TINY,
+    ),
+    "cpu-single-turn": (
+        TrainSettings(device="cpu", gpus_per_node=1, dtype="float32", agent_loop="single_turn_agent"),
+        TINY,
+    ),
 }
 
 
 def render(name: str, **changes: object) -> list[str]:
     train, shape = CASES[name]
     train = train.model_copy(update=changes)
-    return verl_overrides(train, resolve(train, shape), PATHS, run_id="r")
+    tool_file = Path("/workspace/runs/r/tool_config.json") if train.agent_loop == "tool_agent" else None
+    return verl_overrides(train, resolve(train, shape), PATHS._replace(tool_file=tool_file), run_id="r")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -102,4 +113,18 @@ def test_verl_itself_accepts_every_key(name: str) -> None:
         config = hydra.compose("ppo_trainer", overrides=render(name))
 
     assert config.trainer.experiment_name == "r"
-    assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "remote_agent"
+    rollout, loop = config.actor_rollout_ref.rollout, CASES[name][0].agent_loop
+    assert rollout.agent.default_agent_loop == loop
+    assert rollout.multi_turn.enable is (loop == "tool_agent")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_file_of_agent_loops_names_the_one_that_rolls_out(name: str) -> None:
+    train = CASES[name][0]
+    (entry,) = yaml.safe_load(agent_loops(train))
+    assert entry["name"] == train.agent_loop
+    module, _, cls = entry["_target_"].rpartition(".")
+    source = importlib.util.find_spec(module)
+    assert source is not None
+    assert f"class {cls}(" in Path(str(source.origin)).read_text()
+    assert ("reward_weight" in entry) is (train.agent_loop == "tool_agent")
