@@ -15,6 +15,7 @@ from testbed.access import ClusterAccess
 from testbed.tools import Toolbox
 from workflows.argo.nodes import argo_nodes, nodes_of, phase_of
 from workflows.argo.retrying import pod_name, restart
+from workflows.errors import CommandError
 from workflows.submit import main
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -70,6 +71,21 @@ def test_a_fan_out_with_one_failure_is_restarted_as_the_argo_command_does_it(
     assert phase_of(again) == "Succeeded"
     assert trace(tmp_path).count("build-images-0") == 1
     assert trace(tmp_path).count("build-images-1") == 3
+
+
+def test_of_two_retries_at_once_one_does_it_and_the_other_says_that_it_goes_on(argo: ArgoRig, tmp_path: Path) -> None:
+    plan(tmp_path, "report", "exit 78", "wait")
+    argo.create(stand_in(tmp_path, argo.namespace, "twice", start_from="report"))
+    assert phase_of(argo.until_over("agentic-rl-twice")) == "Failed"
+
+    async def both() -> list[BaseException | None]:
+        return await asyncio.gather(*(argo.retry("agentic-rl-twice") for _ in range(2)), return_exceptions=True)
+
+    ended = asyncio.run(both())
+    assert None in ended, ended
+    assert all(isinstance(error, CommandError) for error in ended if error is not None), ended
+    (tmp_path / "go").touch()
+    assert phase_of(argo.until_over("agentic-rl-twice")) == "Succeeded"
 
 
 def _restarted_by_argo(cluster: ClusterAccess, argo: ArgoRig, workflow: dict[str, Any]) -> dict[str, Any]:

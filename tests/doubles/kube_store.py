@@ -37,6 +37,10 @@ class Refusal(Exception):
         }
 
 
+WHOLE = ".argoproj.io"
+"""Group of kinds whose definitions declare no subresource for the status."""
+
+
 @dataclass(frozen=True)
 class Change:
     """An entry of the event log."""
@@ -103,7 +107,8 @@ class KubeStore:
         return body
 
     def replace(self, key: Key, body: Object, part: str = "") -> Object:
-        """Store a changed object. Only the status changes through the subresource of that name, and only then."""
+        """Store a changed object. Only the status changes through the subresource of that name, and only then; but for
+        kinds that have no such subresource, as Argo's."""
         old = self.find(key)
         wanted = body.get("metadata", {}).get("resourceVersion")
         if wanted and wanted != old["metadata"]["resourceVersion"]:
@@ -112,6 +117,8 @@ class KubeStore:
             )
         if part == "status":
             body = {**copy.deepcopy(old), "status": body.get("status", {})}
+        elif part == "" and key[0].endswith(WHOLE):
+            body = self._admitted("update", key[0], body)
         elif part == "":
             kept = {"status": old["status"]} if "status" in old else {}
             body = self._admitted("update", key[0], {**{k: v for k, v in body.items() if k != "status"}, **kept})

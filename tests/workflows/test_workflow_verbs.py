@@ -11,7 +11,7 @@ import pytest
 import yaml
 from argo_documents import ArgoWorkflow, failed_fan_out
 from kube_api import Fault, KubeApiServer
-from kube_store import Refusal
+from kube_store import Change, Refusal
 from kube_thread import kube_on_a_thread, write_kubeconfig
 
 from agentic.cluster.resources import CLAIMS, STORAGE_CLASSES, JsonObject
@@ -223,6 +223,34 @@ def test_cleaning_up_removes_all_of_the_run_and_nothing_else(run: Command, serve
     assert ("configmaps", "default", "box-second") in server.store.objects
     assert ("configmaps", "default", "box-first") not in server.store.objects
     assert run("cleanup", "first").code == 0
+
+
+def test_a_retry_is_worked_out_again_when_somebody_changes_the_workflow_meanwhile(
+    run: Command, server: KubeApiServer
+) -> None:
+    """Its pods are removed first, which takes a while; a label that comes meanwhile stays."""
+    body = has_failed(server)
+    (pod,) = pods_of(body, "build-images-1").values()
+    labels = {"workflows.argoproj.io/workflow": "agentic-rl-first"}
+    made = {"kind": "Pod", "metadata": {"name": pod, "namespace": "default", "labels": labels}, "status": {}}
+    server.store.objects[("pods", "default", pod)] = _stored(made)
+
+    def meddle(change: Change) -> None:
+        if change.kind == "DELETED" and change.key[0] == "pods":
+            metadata = {**body["metadata"], "labels": {**body["metadata"]["labels"], "seen": "by-somebody"}}
+            server.store.replace(FIRST, {**body, "metadata": metadata})
+
+    server.store.observers.append(meddle)
+    ended = run("retry", "first")
+    assert ended.code == 0, ended.err
+    after = server.store.objects[FIRST]
+    assert after["status"]["phase"] == ""
+    assert after["metadata"]["labels"]["seen"] == "by-somebody"
+    assert "workflows.argoproj.io/completed" not in after["metadata"]["labels"]
+    assert len([request for request in server.requests if request.startswith("PATCH")]) == 2
+    again = run("retry", "first")
+    assert (again.code, again.err.count("\n")) == (78, 1)
+    assert again.err.startswith("agentic-rl-first is Pending: only failed steps are retried")
 
 
 def two_workflows(server: KubeApiServer) -> list[str]:

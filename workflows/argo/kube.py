@@ -90,9 +90,10 @@ class KubeWorkflows:
 
 
 def _replacing(before: JsonObject, after: JsonObject) -> list[JsonObject]:
-    """A patch that holds only for the very version that was read."""
+    """A patch that holds only for the very version that was read: another one is a conflict, where a `test` that fails
+    would be refused as invalid."""
     parts = [part for part in ("spec", "status") if before.get(part) != after.get(part)]
     labels = {"op": "replace", "path": "/metadata/labels", "value": after["metadata"].get("labels") or {}}
     changes = [{"op": "replace", "path": f"/{part}", "value": after[part]} for part in parts]
-    test = {"op": "test", "path": "/metadata/resourceVersion", "value": version_of(before)}
-    return [test, *([labels] if before["metadata"].get("labels") else []), *changes]
+    version = {"op": "replace", "path": "/metadata/resourceVersion", "value": version_of(before)}
+    return [version, *([labels] if before["metadata"].get("labels") else []), *changes]
