@@ -46,6 +46,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 JobRequeue=1
 KillWait=10
+SchedulerParameters=sched_interval=2,batch_sched_delay=0
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 SlurmctldParameters=preempt_send_user_signal
@@ -161,6 +162,14 @@ class SlurmCluster:
                 found.append(int(entry.name))
         return sorted(found)
 
+    def end_ray(self, node: str) -> None:
+        """Kill what a job's step runs on a node, as a broken node would."""
+        namespace = _link(Path(f"/proc/{self._holders[node].pid}/ns/net"))
+        for pid in self.processes():
+            here = _link(Path(f"/proc/{pid}/ns/net")) == namespace
+            if here and b"SLURM_STEP_ID=" in _environment(pid):
+                _kill(pid, signal.SIGKILL)
+
     def _hold(self, name: str) -> None:
         """A process that keeps a node's namespaces, and dies with this one."""
         make = (
@@ -238,6 +247,13 @@ def _link(path: Path) -> str:
         return str(path.readlink())
     except OSError:
         return ""
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def _kill(pid: int, number: signal.Signals) -> None:

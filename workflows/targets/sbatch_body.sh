@@ -77,7 +77,7 @@ on_nodes() { # NODES COUNT [HEAD-ADDRESS]
 }
 
 # Signals are heard while bash waits, not while it runs something in the foreground.
-attended() { "$@" & PAYLOAD_PID=$!; wait "$PAYLOAD_PID"; }
+attended() { setsid "$@" & PAYLOAD_PID=$!; wait "$PAYLOAD_PID"; }
 
 PAYLOAD_PID=''
 is_alive() { kill -0 "$1" 2>/dev/null; }
@@ -91,19 +91,24 @@ await_end() { # PID SECONDS
     ! is_alive "$1"
 }
 
+# The payload leads a group of its own, of which nothing stays.
 end_payload() {
-    [[ -n $PAYLOAD_PID ]] && is_alive "$PAYLOAD_PID" || return 0
-    kill -TERM "$PAYLOAD_PID" 2>/dev/null || true
-    await_end "$PAYLOAD_PID" 90 || kill -KILL "$PAYLOAD_PID" 2>/dev/null || true
+    [[ -n $PAYLOAD_PID ]] || return 0
+    kill -TERM "$PAYLOAD_PID" 2>/dev/null && { await_end "$PAYLOAD_PID" 90 || true; }
+    kill -KILL -- "-$PAYLOAD_PID" 2>/dev/null || true
 }
 
-# Asked first, by Slurm, on every node: Ray's own processes then end each other. What is left is killed with its step.
+# Asked first, by Slurm, on every node: Ray's own processes then end each other. A step that had not started when it was
+# asked did not hear it, so it is asked again. What is left is killed with its step.
 end_ray() {
-    ((${#STEPS[@]})) || return 0
-    local step
-    scancel --signal=TERM "$SLURM_JOB_ID" 2>/dev/null || true
-    for step in "${STEPS[@]}"; do await_end "$step" 20 || kill -TERM "$step" 2>/dev/null || true; done
-    for step in "${STEPS[@]}"; do await_end "$step" 10 || kill -KILL "$step" 2>/dev/null || true; done
+    local step waited
+    for ((waited = 0; waited < 20; waited++)); do
+        for step in "${STEPS[@]}"; do is_alive "$step" && break; done || break
+        if ((waited % 4 == 0)); then scancel --signal=TERM "$SLURM_JOB_ID" 2>/dev/null || true; fi
+        sleep 1
+    done
+    for step in "${STEPS[@]}"; do kill -TERM "$step" 2>/dev/null || true; done
+    for step in "${STEPS[@]}"; do await_end "$step" 15 || kill -KILL "$step" 2>/dev/null || true; done
 }
 
 finish() {
@@ -121,7 +126,7 @@ finish() {
         say "run $RUN_ID ends with exit code $code"
     fi
     exec >&3 2>&3
-    wait "$TEE_PID"
+    await_end "$TEE_PID" 5
     if ((code == 75 && done_before < RESTARTS)); then scontrol requeue "$SLURM_JOB_ID"; fi
     exit "$code"
 }
