@@ -46,6 +46,8 @@ class Connection:
     namespace: str
     ui: str | None
     """Where Argo's UI is, when settings or the server say."""
+    context_namespace: str = "default"
+    """Which namespace kubectl would take; ours is that of the settings."""
 
     def link(self, name: str) -> str:
         """Where the Workflow is to be seen."""
@@ -88,7 +90,8 @@ async def connected(settings: ClusterSettings, environment: Mapping[str, str]) -
             yield Connection(workflows, kube, settings.namespace, settings.argo_ui or server.base)
         elif kube is not None:
             await _require_argo(credentials, settings.namespace)
-            yield Connection(KubeWorkflows(kube), kube, settings.namespace, settings.argo_ui)
+            context = (await credentials.access()).namespace
+            yield Connection(KubeWorkflows(kube), kube, settings.namespace, settings.argo_ui, context)
 
 
 async def _login(credentials: LoadedCredentials, *, is_needed: bool) -> str | None:
@@ -155,6 +158,9 @@ async def create(connection: Connection, settings: Settings, document: JsonObjec
     else:
         raise CommandError(_taken(name))
     done: list[str] = []
+    if connection.context_namespace not in {"default", connection.namespace}:
+        context = f"kubectl's context is about {connection.context_namespace}"
+        done.append(f"namespace {connection.namespace}, as cluster.namespace says; {context}")
     if connection.kube is not None:
         try:
             done += await ensure_base(connection.kube, settings.cluster, sandbox_rights(settings))

@@ -106,10 +106,13 @@ async def test_following_prints_each_change_once_with_the_local_names(document: 
     begun.nodes[pod] |= {"phase": "Running", "progress": "3/14"}
     done = failed_fan_out(document)
     screen = StringIO()
-    workflows: Any = Played(document, begun.body, begun.body, done.body)
+    held = {**document, "status": {"phase": "Pending", "message": "Waiting for rl/Mutex/runs-first lock"}}
+    workflows: Any = Played(document, held, held, begun.body, begun.body, done.body)
     last = await follow(workflows, "agentic-rl-first", Console(file=screen, width=200))
     assert last is done.body
-    lines = [line.split()[1:3] for line in screen.getvalue().splitlines()]
+    waits, *said = screen.getvalue().splitlines()
+    assert waits == "agentic-rl-first waits: Waiting for rl/Mutex/runs-first lock"
+    lines = [line.split()[1:3] for line in said]
     assert lines[:2] == [["preflight", "Running"], ["preflight", "Succeeded"]]
     assert ["build-images-1", "Failed"] in lines
     assert lines[-1] == ["cleanup", "Succeeded"]

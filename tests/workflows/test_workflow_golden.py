@@ -212,3 +212,24 @@ def test_a_queue_holds_back_only_steps_that_work_themselves(provider: str, queue
     document = compiled("demo", "cluster.queue=gpu", f"sandbox.provider={provider}")
     labels = {one["name"]: one["metadata"]["labels"] for one in document["spec"]["templates"] if "metadata" in one}
     assert {name for name, of_step in labels.items() if "kueue.x-k8s.io/queue-name" in of_step} == queued
+
+
+@pytest.mark.parametrize("profile", profile_names())
+def test_every_pod_has_its_share_its_deadline_and_its_retries(profile: str) -> None:
+    """And every Workflow its own end, lock and removal."""
+    spec = compiled(profile)["spec"]
+    assert spec["activeDeadlineSeconds"] > 0
+    assert spec["ttlStrategy"].keys() == {"secondsAfterSuccess", "secondsAfterFailure"}
+    assert spec["podGC"]["strategy"] == "OnPodSuccess"
+    assert spec["synchronization"] == {"mutexes": [{"name": "runs-golden"}]}
+    locks = {}
+    for template in spec["templates"]:
+        if "script" in template:
+            shares = template["script"]["resources"]
+            assert shares["requests"] == shares["limits"]
+            assert shares["requests"].keys() == {"cpu", "memory"}
+            assert 0 < template["activeDeadlineSeconds"] <= spec["activeDeadlineSeconds"]
+            assert template["retryStrategy"]["retryPolicy"] == "Always"
+            if "synchronization" in template:
+                locks[template["name"]] = template["synchronization"]
+    assert locks.keys() == {"download-data", "download-model"}

@@ -113,6 +113,18 @@ def test_submit_makes_what_runs_share_and_then_what_render_prints(run: Command, 
     assert again.err.count("\n") == 1
 
 
+def test_a_context_with_another_namespace_is_pointed_out(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kubeconfig"
+    config = yaml.safe_load(path.read_text())
+    config["contexts"][0]["context"]["namespace"] = "rl"
+    path.write_text(yaml.safe_dump(config))
+    first, *_ = run("--profile", "demo", "--run-id", "first").out.splitlines()
+    assert first == "namespace default, as cluster.namespace says; kubectl's context is about rl"
+    assert "context" not in run("--profile", "demo", "--run-id", "second", "cluster.namespace=rl").out
+
+
 def test_a_cluster_without_argo_says_so(run: Command, server: KubeApiServer) -> None:
     missing = "the server could not find the requested resource"
     server.faults.append(Fault(path="argoproj", status=404, times=9, message=missing))

@@ -24,8 +24,12 @@ async def follow(workflows: Workflows, name: str, console: Console) -> JsonObjec
     screen = Screen(Board(_progress), console)
     refreshing = asyncio.create_task(screen.refresh())
     workflow: JsonObject = {}
+    waiting = ""
     try:
         async for workflow in workflows.follow(name):
+            before, waiting = waiting, _waits_for(workflow)
+            if waiting and waiting != before:
+                console.print(f"{name} waits: {waiting}", markup=False, highlight=False, soft_wrap=True)
             for node in nodes_of(workflow):
                 _show(node, screen)
     finally:
@@ -34,6 +38,12 @@ async def follow(workflows: Workflows, name: str, console: Console) -> JsonObjec
             await refreshing
         screen.close()
     return workflow
+
+
+def _waits_for(workflow: JsonObject) -> str:
+    """What keeps it from beginning, such as an earlier Workflow of its run; empty once it has begun."""
+    message = str((workflow.get("status") or {}).get("message") or "")
+    return " ".join(message.split()) if phase_of(workflow) == "Pending" else ""
 
 
 def _progress(node: Node) -> str:
