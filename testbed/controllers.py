@@ -200,7 +200,13 @@ CONTROLLERS: tuple[Component, ...] = (
         lambda machine: get(f"http://{machine.layout.registry}/v2/") is not None,
         prepare=_prepare_registry,
     ),
-    Component("buildkitd", _buildkitd, _builds, tools=("buildkitd", "buildctl"), prepare=_prepare_buildkitd),
+    Component(
+        "buildkitd",
+        _buildkitd,
+        _builds,
+        tools=("buildkitd", "buildctl", "rootlesskit"),
+        prepare=_prepare_buildkitd,
+    ),
     Component(
         "workflow-controller",
         _workflow_controller,

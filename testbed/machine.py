@@ -19,6 +19,7 @@ PROGRAMS = {
     "iptables": "iptables",
     "conntrack": "conntrack",
     "ipset": "ipset",
+    "newuidmap": "uidmap",
     "openssl": "openssl",
     "ip": "iproute2",
     "sysctl": "procps",

@@ -107,6 +107,7 @@ TOOLS = {
         Tool("coredns", "coredns", "github.com/coredns/coredns"),
         Tool("buildkitd", "buildkit", "github.com/moby/buildkit/cmd/buildkitd"),
         Tool("buildctl", "buildkit", "github.com/moby/buildkit/cmd/buildctl"),
+        Tool("rootlesskit", "rootlesskit", "github.com/rootless-containers/rootlesskit/v2/cmd/rootlesskit"),
     )
 }
 """Name → program; in build order, since later ones share packages with earlier ones."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from buildkit_image import push_buildkit_image
+from build_site import build_site
+from buildkit_image import USER, push_buildkit_image, push_rootless_buildkit_image
 
 from agentic.cluster.labels import labels_of_run
 from agentic.cluster.objects.buildkit import address, buildkit
@@ -134,3 +135,26 @@ def test_a_builder_with_certificates_answers_who_shows_one_whatever_his_labels_a
     (certs,) = (one for one in other["spec"]["template"]["spec"]["volumes"] if one["name"] == "tls")
     certs["secret"]["secretName"] = "other"
     assert not site.runs(other)
+
+
+@pytest.fixture(scope="module")
+def rootless_image(cluster: ClusterAccess, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return push_rootless_buildkit_image(cluster, tmp_path_factory.mktemp("rootless"))
+
+
+def test_a_rootless_builder_builds_a_tasks_image_without_any_privilege(
+    cluster: ClusterAccess, namespace: str, rootless_image: str, tmp_path: Path
+) -> None:
+    """The whole way: the step makes the builder sure, its Job calls it, a RUN line works, the image is pushed."""
+    with build_site(cluster, namespace, tmp_path) as site:
+        site.buildkit = {"image": rootless_image, "rootless": True, "cpu": "500m", "memory": "512Mi", "cache_gib": 5}
+        site.add_task("one", "FROM agentic/base:local\nRUN id -u > /built-by && test -s /built-by\n")
+        process = site.start(buildkit_address=None, buildkit_start_seconds=PATIENCE_SECONDS)
+        assert process.wait(PATIENCE_SECONDS * 2) == 0, site.log.read_text()
+        assert site.results()["one"]["status"] == "built", site.log.read_text()
+        assert "@sha256:" in site.results()["one"]["name"]
+    (pod,) = cluster.get("pods", f"--namespace={namespace}", "--selector=app=buildkitd")["items"]
+    (container,) = pod["spec"]["containers"]
+    assert container["securityContext"]["runAsUser"] == USER
+    assert "privileged" not in container["securityContext"]
+    assert "capabilities" not in container["securityContext"]
