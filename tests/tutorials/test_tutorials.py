@@ -7,6 +7,7 @@ import pytest
 from scripts.tutorials import FOLDER, TutorialError, is_slow, read_blocks, run, tutorials
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("path", [path for path in tutorials() if not is_slow(path)], ids=lambda path: path.name)
 def test_a_quick_tutorial_shows_what_happens(path: Path) -> None:
     run(path)
