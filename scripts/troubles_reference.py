@@ -17,20 +17,27 @@ HEAD = """\
 
 Both print each trouble by the name it has below, where it is, what was said there, and one line that says what to do;
 with `--json` for programs. The exit code is 0 when nothing is found, 78 when a trouble stays until somebody acts, and
-75 when all of them may pass. The step `preflight` looks at the same from within its pod, by the pod's own account, and
-while the RayCluster starts, `launch-cluster` names what keeps it from getting ready.
+75 when all of them may pass. While the RayCluster starts, `launch-cluster` names what keeps it from getting ready.
 
 `doctor` asks the API server (does it answer, do the clocks agree, each right that is needed, each kind and its
 version), the nodes (are they ready, does each pod of the run fit and which would at most, are the GPUs new enough), the
 storage (claims, classes, zones, disk categories, sizes), the Secrets for registries, and the cluster's admission by a
-dry run of each kind of pod. Then it starts one short pod that tries to reach what a run has to reach. It changes
-nothing else, runs every check whatever the others found, and says what the account may not look at.
+dry run of each kind of pod. Then it starts one short pod that tries to reach the hub of models, the package index and
+BuildKit, as far as the run needs them. It changes nothing else, runs every check whatever the others found, and says
+what it could not look at, because the account may not or because only pods of the run can.
 
-`explain` reads the conditions of the run's objects, the events about them, and the ends of the logs of what failed; for
-a run on this machine, the logs of the steps that did not end and the records of its rollouts.
+The step `preflight` looks from within: by the pod's own account at all of that but other people's controllers, nodes
+and pods; into the claims (are model and data set complete, is there room for the checkpoints, by an estimate from the
+model); and it starts a sandbox that tries the proxy's port. What may pass by itself it tells and does not end for,
+since later steps wait for it.
+
+`explain` reads the conditions of the run's objects, the events about them, the ends of the logs of what failed, and,
+where pods are gone, the same from the volume; for a run on this machine, the logs of the steps that did not end.
+Rewards and lost rollouts it takes from the records. What a later try made good is no trouble.
 
 "Seen in" says whose words show a trouble: the sources are named row by row in `agentic/cluster/troubles/`, and a test
-quotes each. Where it says `doctor`, a check finds it before anything fails.
+quotes each. Where it says `doctor`, a check finds it before anything fails, and where it says `explain`, what the run
+left shows it.
 """
 
 

@@ -1,6 +1,7 @@
 """What preflight looks at from within its pod: the cluster by the pod's own account, the network from where it stands,
 and one sandbox that is started and looks for the proxy's port."""
 
+import asyncio
 import sys
 import uuid
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import LoadedCredentials
 from agentic.cluster.doctor.checks import READING
 from agentic.cluster.doctor.examining import Checked, examine
-from agentic.cluster.doctor.probing import judge_answers
+from agentic.cluster.doctor.probing import judge_answers, targets_of
 from agentic.cluster.doctor.reaching import reach_all
 from agentic.cluster.objects.rights import pipeline_rules
 from agentic.cluster.settings import KubeClientSettings
@@ -36,8 +37,12 @@ async def find_cluster_troubles(settings: needs.Sections, models: Path, on_check
         kinds = needs.sandbox_kinds(sandbox, client)
         facts = needs.facts_of(settings, pipeline_rules(), kinds, models)
         report = await examine(client, facts, CHECKS, on_checked)
-    answers = reach_all([[target.kind, target.address] for target in facts.targets])
-    return [*report.troubles, *judge_answers(facts.targets, answers)]
+        try:
+            targets = await targets_of(client, facts)
+        except AgenticError:
+            targets = list(facts.targets)  # That the API server does not answer is in the report.
+    answers = await asyncio.to_thread(reach_all, [[target.kind, target.address] for target in targets])
+    return [*report.troubles, *judge_answers(targets, answers)]
 
 
 def tell(checked: Checked) -> None:

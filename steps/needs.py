@@ -57,6 +57,9 @@ def facts_of(settings: Sections, rules: list[JsonObject], kinds: tuple[Resource,
         pods=tuple(_pods(settings)),
         volume_bytes=volume_bytes(settings, models),
         targets=tuple(targets(settings)),
+        builds_in_namespace=isinstance(settings.sandbox, KubeSandbox)
+        and settings.images.builder == "jobs"
+        and settings.images.buildkit_address is None,
     )
 
 
@@ -73,8 +76,21 @@ def _images(settings: Sections) -> Iterator[ImageUse]:
     secrets = (cluster.image_pull_secret,) if cluster.image_pull_secret else ()
     yield ImageUse(cluster.steps_image, "cluster.steps_image", secrets)
     yield ImageUse(cluster.trainer_image, "cluster.trainer_image", secrets)
-    if isinstance(sandbox, KubeSandbox):
-        yield ImageUse(sandbox.base_image, "sandbox.base_image", sandbox.image_pull_secrets)
+    images = settings.images
+    if images.builder_image is not None:
+        yield ImageUse(images.builder_image, "images.builder_image", secrets)
+    if not isinstance(sandbox, KubeSandbox):
+        return
+    where = sandbox.namespace
+    yield ImageUse(sandbox.base_image, "sandbox.base_image", sandbox.image_pull_secrets, where)
+    if sandbox.exec_server_image is not None:
+        yield ImageUse(sandbox.exec_server_image, "sandbox.exec_server_image", sandbox.image_pull_secrets, where)
+    if sandbox.registry is not None and sandbox.image_pattern is not None:
+        task = sandbox.image_pattern.format(registry=sandbox.registry, instance_id="x", task="x", environment="0")
+        yield ImageUse(task, "an image by sandbox.image_pattern", sandbox.image_pull_secrets, where)
+        push = images.registry.secret
+        if images.builder != "none" and push is not None:
+            yield ImageUse(task, "what is pushed by images.registry.secret", (push,))
 
 
 def _pods(settings: Sections) -> Iterator[PodNeed]:
@@ -111,6 +127,7 @@ def _pods(settings: Sections) -> Iterator[PodNeed]:
             Decimal(str(sandbox.request_cpus)),
             Decimal(sandbox.request_memory_mb * MIB),
             count=settings.rollout.concurrency,
+            namespace=sandbox.namespace,
             selector=label_map(sandbox.node_selector),
             tolerations=toleration_list(sandbox.tolerations),
         )
@@ -161,9 +178,10 @@ def targets(settings: Sections) -> Iterator[Target]:
     images, sandbox = settings.images, settings.sandbox
     if images.builder != "none" and isinstance(sandbox, KubeSandbox) and sandbox.image_pattern is not None:
         yield Target("package-index-unreachable", "the package index", "pip", "pip")
-    builder = images.buildkit_address
-    if builder is not None and "://" in builder:
-        yield Target("builder-unreachable", "BuildKit", "tcp", builder.partition("://")[2])
+    builder = images.buildkit_address or ""
+    # Other ways to BuildKit (unix, docker-container, kube-pod) are none that a pod could try.
+    if builder.startswith("tcp://"):
+        yield Target("builder-unreachable", "BuildKit", "tcp", builder.removeprefix("tcp://"))
 
 
 def hub_of(model: ModelSettings) -> str | None:

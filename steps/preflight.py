@@ -105,6 +105,7 @@ def _volume_problems(inputs: PreflightInput, root: Path) -> list[Problem]:
 
     needed = needs.volume_bytes(inputs, root / "models").get("runs", 0.0)
     sys.stdout.write(f"{volume_troubles.describe_model(root, inputs.model)}\n")
+    sys.stdout.write(f"{volume_troubles.describe_data(root, inputs.data)}\n")
     found = volume_troubles.find_volume_troubles(root, inputs.data, inputs.model, needed)
     return [as_problem(trouble) for trouble in found]
 

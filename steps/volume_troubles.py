@@ -6,8 +6,10 @@ from pathlib import Path
 
 from agentic.cluster.quantities import as_gib
 from agentic.cluster.troubles import Trouble, make_trouble
+from agentic.errors import PermanentError
 from agentic.models.completeness import find_problems
 from agentic.models.settings import ModelSettings, PathModel
+from agentic.tasks.manifest import read_manifest
 from agentic.tasks.settings import DataSettings, FolderData, RowsData
 from steps.machine import GIB, free_disk_gib
 
@@ -36,6 +38,25 @@ def describe_model(root: Path, model: ModelSettings) -> str:
         return f"model {model.name} is there and complete"
     more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
     return f"model {model.name} is not complete ({problems[0]}{more}): download-model goes on"
+
+
+def describe_data(root: Path, data: DataSettings) -> str:
+    """The same of the data set's folder."""
+    folder = root / "datasets" / data.name
+    if not folder.is_dir():
+        return f"data set {data.name} is not there yet: download-data makes it"
+    try:
+        manifest = read_manifest(folder)
+    except PermanentError as error:
+        return f"data set {data.name} is not complete: {error}"
+    if manifest is None:
+        return f"data set {data.name} is not complete: download-data goes on"
+    tasks = sorted({task for names in manifest.splits.values() for task in names})
+    missing = [task for task in tasks if not (folder / "tasks" / task).is_dir()]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        return f"data set {data.name} lacks the task {missing[0]}{more}, which its manifest names: delete {folder}"
+    return f"data set {data.name} is there and complete, {len(tasks)} tasks"
 
 
 def _of_model(model: ModelSettings) -> Iterator[Trouble]:

@@ -11,7 +11,7 @@ from agentic.models.settings import HuggingFaceModel, PathModel, TinyModel
 from agentic.tasks.settings import FolderData, MutationData, RowsData
 from agentic.training.settings import TrainSettings
 from steps import needs
-from steps.volume_troubles import describe_model, find_volume_troubles
+from steps.volume_troubles import describe_data, describe_model, find_volume_troubles
 from workflows.settings import Settings, load_settings
 
 QWEN = {
@@ -54,6 +54,25 @@ def test_images_go_with_the_secrets_that_they_are_pulled_with() -> None:
         "cluster.trainer_image": ("acr-registry",),
         "sandbox.base_image": ("other",),
     }
+
+
+def test_images_of_sandboxes_are_pulled_where_they_live_and_pushed_by_their_own_secret() -> None:
+    words = (
+        *("sandbox.provider=pod", "sandbox.namespace=boxes", 'sandbox.image_pull_secrets=["pull"]'),
+        *("sandbox.registry=r.example/team", "images.registry.secret=push", "cluster.image_pull_secret=acr"),
+    )
+    found = [(use.image, use.secrets, use.namespace) for use in facts(*words).images]
+    task = "r.example/team/swe-bench/x:latest"
+    assert found[-2:] == [(task, ("pull",), "boxes"), (task, ("push",), None)]
+    assert {need.name: need.namespace for need in facts(*words).pods}["sandboxes"] == "boxes"
+
+
+@pytest.mark.parametrize("address", ["unix:///run/buildkit/buildkitd.sock", "docker-container://b", "kube-pod://b"])
+def test_ways_to_buildkit_that_no_pod_could_try_are_not_tried(address: str) -> None:
+    words = ("sandbox.provider=pod", f"images.buildkit_address={address}")
+    assert "builder-unreachable" not in {target.trouble for target in facts(*words).targets}
+    assert not facts(*words).builds_in_namespace
+    assert facts("sandbox.provider=pod").builds_in_namespace
 
 
 def test_checkpoints_are_estimated_from_the_model_and_the_schedule(tmp_path: Path) -> None:
@@ -109,6 +128,22 @@ def test_a_model_that_lacks_parts_where_it_lies_is_named(tmp_path: Path) -> None
 
 def test_a_folder_without_tasks_is_named(tmp_path: Path) -> None:
     assert found_on(tmp_path, FolderData(path=str(tmp_path)), TinyModel()) == ["data-incomplete"]
+
+
+def test_a_data_set_is_told_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "datasets/repair"
+    data = MutationData()
+    assert "is not there yet: download-data makes it" in describe_data(tmp_path, data)
+    (folder / "tasks/a").mkdir(parents=True)
+    assert "is not complete: download-data goes on" in describe_data(tmp_path, data)
+    about = {"name": "repair", "source": "mutation", "recipe_sha256": "0", "seed": 0, "counts": {}}
+    manifest = {**about, "splits": {"train": ["a"], "held": ["b"]}, "content_sha256": "0"}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert "lacks the task b, which its manifest names" in describe_data(tmp_path, data)
+    (folder / "tasks/b").mkdir()
+    assert describe_data(tmp_path, data) == "data set repair is there and complete, 2 tasks"
+    (folder / "manifest.json").write_text("{")
+    assert "cannot be read" in describe_data(tmp_path, data)
 
 
 def test_a_download_that_was_cut_is_told_and_goes_on(tmp_path: Path) -> None:

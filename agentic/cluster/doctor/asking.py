@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from agentic.cluster.access import Rule, missing_rights
@@ -12,7 +12,8 @@ from agentic.cluster.doctor.facts import Facts, PodNeed
 from agentic.cluster.errors import ForbiddenError, NotFoundError
 from agentic.cluster.labels import shared_labels
 from agentic.cluster.quantities import as_cpus
-from agentic.cluster.resources import PODS, SERVICE_ACCOUNTS, JsonObject, Resource, name_of
+from agentic.cluster.resources import NODES, PODS, SERVICE_ACCOUNTS, JsonObject, Resource, name_of
+from agentic.cluster.settings import ClusterSettings
 from agentic.cluster.troubles import Trouble, make_trouble
 from agentic.errors import AgenticError
 
@@ -25,7 +26,7 @@ SKEW_SECONDS = 30.0
 """Two clocks may differ by so much; a signed token's start is checked to the second, a lease's end to its renewal."""
 RENEWED_SECONDS = 10.0
 """How often kubelet renews its node's lease."""
-CONTROLLERS = {"workflow-controller": "Argo Workflows", "kuberay-operator": "KubeRay", "buildkitd": "BuildKit"}
+CONTROLLERS = {"workflow-controller": "Argo Workflows", "kuberay-operator": "KubeRay"}
 PRODUCTS = {
     "argoproj.io": "Argo Workflows",
     "ray.io": "KubeRay (1.0 or newer)",
@@ -61,20 +62,26 @@ async def check_clocks(client: KubeClient, facts: Facts) -> list[Trouble]:
     apart = (before + time.time()) / 2 - server
     troubles = [_skew("this machine", apart)] if abs(apart) > SKEW_SECONDS else []
     leases = await if_allowed(client.list(LEASES, namespace=NODE_LEASES))
-    return [*troubles, *skews_of_nodes(leases.items if leases else (), server)]
+    nodes = await if_allowed(client.list(NODES))
+    alive = {name_of(node) for node in nodes.items if is_ready(node)} if nodes else frozenset[str]()
+    return [*troubles, *skews_of_nodes(leases.items if leases else (), server, alive)]
 
 
-def skews_of_nodes(leases: Sequence[JsonObject], server_seconds: float) -> Iterator[Trouble]:
-    """By the time that each node's kubelet wrote into its lease, its own clock's. Pure."""
+def is_ready(node: JsonObject) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
+
+
+def skews_of_nodes(leases: Sequence[JsonObject], server_seconds: float, alive: Collection[str]) -> Iterator[Trouble]:
+    """By the time that each node's kubelet wrote into its lease, its own clock's. `alive` are nodes that the control
+    plane hears of: it goes by when a lease changes, whatever time stands in it. Pure."""
     for lease in leases:
         renewed = (lease.get("spec") or {}).get("renewTime")
         if renewed is None:
             continue
         apart = datetime.fromisoformat(str(renewed)).timestamp() - server_seconds
-        if apart > SKEW_SECONDS:
-            yield _skew(f"node {name_of(lease)}", apart)
-        elif -10 * SKEW_SECONDS < apart < -(SKEW_SECONDS + RENEWED_SECONDS):
-            # Older than that, the node is gone: its readiness says so.
+        is_behind = apart < -(SKEW_SECONDS + RENEWED_SECONDS) and name_of(lease) in alive
+        if is_behind or apart > SKEW_SECONDS:
             yield _skew(f"node {name_of(lease)}", apart)
 
 
@@ -124,19 +131,31 @@ async def _versions(client: KubeClient, group: str) -> list[str]:
 async def check_controllers(client: KubeClient, facts: Facts) -> list[Trouble]:
     """Those that run as Deployments, where we may see them; others show by what they leave undone."""
     found = await client.list(ALL_DEPLOYMENTS)
-    return list(silent_controllers(found.items))
+    return list(silent_controllers(found.items, facts.cluster))
 
 
-def silent_controllers(deployments: Sequence[JsonObject]) -> Iterator[Trouble]:
-    """Pure."""
+def silent_controllers(deployments: Sequence[JsonObject], cluster: ClusterSettings) -> Iterator[Trouble]:
+    """A product none of whose Deployments has a pod: others may have one of their own. BuildKit is each namespace's.
+    Pure."""
+    for word, product in CONTROLLERS.items():
+        found = [one for one in deployments if word in name_of(one)]
+        if found and not any(_available(one) for one in found):
+            yield _silent(product, found[0])
     for one in deployments:
-        product = next((title for word, title in CONTROLLERS.items() if word in name_of(one)), None)
-        wanted, available = one["spec"].get("replicas", 1), (one.get("status") or {}).get("availableReplicas") or 0
-        if product is not None and not available:
-            where = f"deployment {name_of(one)} in {one['metadata'].get('namespace')}"
-            remedy = f"kubectl -n {one['metadata'].get('namespace')} describe deployment {name_of(one)}"
-            message = f"{product} has {available} of {wanted} pods available"
-            yield make_trouble("controller-silent", where, message, remedy=remedy)
+        is_ours = (one["metadata"].get("namespace"), name_of(one)) == (cluster.namespace, cluster.buildkit.name)
+        if is_ours and not _available(one):
+            yield _silent("BuildKit", one)
+
+
+def _available(deployment: JsonObject) -> int:
+    return int((deployment.get("status") or {}).get("availableReplicas") or 0)
+
+
+def _silent(product: str, deployment: JsonObject) -> Trouble:
+    name, namespace = name_of(deployment), deployment["metadata"].get("namespace")
+    message = f"{product} has none of {deployment['spec'].get('replicas', 1)} pods available"
+    remedy = f"kubectl -n {namespace} describe deployment {name}"
+    return make_trouble("controller-silent", f"deployment {name} in {namespace}", message, remedy=remedy)
 
 
 async def check_admission(client: KubeClient, facts: Facts) -> list[Trouble]:
@@ -159,8 +178,11 @@ async def _account(client: KubeClient, facts: Facts) -> str:
 
 
 async def _refusal(client: KubeClient, facts: Facts, need: PodNeed, account: str) -> Trouble | None:
+    home = facts.cluster.namespace
+    namespace = need.namespace or home
+    body = _pod(facts, need, account if namespace == home else "default")
     try:
-        await client.create(PODS, _pod(facts, need, account), namespace=facts.cluster.namespace, dry_run=True)
+        await client.create(PODS, body, namespace=namespace, dry_run=True)
     except ForbiddenError as error:
         if "may not create pods" in str(error):
             return None  # Controllers make them, by their own right.

@@ -31,5 +31,11 @@ READING = (
 )
 """Those that change nothing."""
 
-ALL = (*READING, Check("reach", check_reach))
+FROM_OUTSIDE = (
+    Check("model, data set, free disk", None, "they lie in the claims, where the step preflight looks"),
+    Check("sandbox -> proxy", None, "the step preflight tries it with a sandbox"),
+)
+"""What only pods of the run can see, for whoever would take a silence for a yes."""
+
+ALL = (*READING, Check("reach", check_reach), *FROM_OUTSIDE)
 """With the one that starts a pod of its own."""

@@ -5,6 +5,7 @@ so that a pod that is gone may still be explained. What the account may not see 
 """
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -13,6 +14,7 @@ from agentic.cluster.doctor.examining import if_allowed
 from agentic.cluster.errors import ApiUnavailableError, ForbiddenError, InvalidObjectError, NotFoundError
 from agentic.cluster.labels import selector_of_run
 from agentic.cluster.objects.claims import claims_of
+from agentic.cluster.objects.image_build import KEY_LABEL
 from agentic.cluster.resources import (
     CLAIMS,
     EVENTS,
@@ -40,39 +42,80 @@ CONTROLLERS = {WORKFLOWS.kind: "Argo's workflow-controller", RAY_CLUSTERS.kind: 
 
 
 async def gather_evidence(client: KubeClient, cluster: ClusterSettings, run_id: str) -> Evidence:
-    """All that is to be known about a run in the client's namespace; empty when there is nothing of it."""
+    """All that is to be known about a run in the client's namespace; empty when there is nothing of it. Raises
+    ForbiddenError when nothing of it may be seen."""
     label = selector_of_run(run_id)
     kinds = (WORKFLOWS, RAY_CLUSTERS, JOBS, PODS)
-    workflows, rays, jobs, pods = await asyncio.gather(*(_list(client, kind, label) for kind in kinds))
-    if not (workflows or rays or jobs or pods):
+    found = await asyncio.gather(*(_list(client, kind, label) for kind in kinds))
+    if all(one is None for one in found):
+        names = ", ".join(kind.plural for kind in kinds)
+        raise ForbiddenError(f"run {run_id}: the account may list none of {names} in {client.namespace}")
+    workflows, rays, jobs, pods = ([] if one is None else one for one in found)
+    if not any(found):
         return Evidence()
-    names = {claim.claim for claim in claims_of(cluster).values()}
-    claims = [claim for claim in await _list(client, CLAIMS, "") if name_of(claim) in names]
+    jobs, pods = without_overcome_builds(workflows, jobs, pods)
+    names_of_claims = {claim.claim for claim in claims_of(cluster).values()}
+    claims = [claim for claim in await _list(client, CLAIMS, "") or () if name_of(claim) in names_of_claims]
     objects = [*workflows, *rays, *jobs, *claims]
-    events = _about(await _list(client, EVENTS, ""), [*objects, *pods], workflows)
+    events = about(await _list(client, EVENTS, "") or (), [*objects, *pods], workflows)
     return Evidence(pods=pods, events=events, objects=objects, logs=await read_logs(client, pods))
 
 
-async def _list(client: KubeClient, kind: Resource, labels: str) -> list[JsonObject]:
-    """With the kind in each, which lists of the server's own kinds leave out."""
+async def _list(client: KubeClient, kind: Resource, labels: str) -> list[JsonObject] | None:
+    """With the kind in each, which lists of the server's own kinds leave out; None where the account may not look."""
     try:
         found = await if_allowed(client.list(kind, labels=labels))
     except NotFoundError:
         return []
-    return [{"kind": kind.kind, **body} for body in (found.items if found else ())]
+    return None if found is None else [{"kind": kind.kind, **body} for body in found.items]
 
 
-def _about(
+def without_overcome_builds(
+    workflows: Sequence[JsonObject], jobs: Sequence[JsonObject], pods: Sequence[JsonObject]
+) -> tuple[list[JsonObject], list[JsonObject]]:
+    """Jobs and pods, but for builds of images that a later one made good, that an earlier attempt at the run made, or
+    that a run went well without. Pure."""
+    newest = max(workflows, key=_made_at, default=None)
+    since = "" if newest is None else _made_at(newest)
+    went_well = newest is not None and (newest.get("status") or {}).get("phase") == "Succeeded"
+    built = {_image_of(job) for job in jobs if _is_complete(job)}
+
+    def counts(body: JsonObject) -> bool:
+        image = _image_of(body)
+        return image is None or not (went_well or image in built or _made_at(body) < since)
+
+    return [job for job in jobs if counts(job)], [pod for pod in pods if counts(pod)]
+
+
+def _image_of(body: JsonObject) -> str | None:
+    """What the image that is built by it is made of; None for anything but builds."""
+    return (body["metadata"].get("labels") or {}).get(KEY_LABEL)
+
+
+def _made_at(body: JsonObject) -> str:
+    return str(body["metadata"].get("creationTimestamp") or "")
+
+
+def _is_complete(job: JsonObject) -> bool:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return any((one.get("type"), one.get("status")) == ("Complete", "True") for one in conditions)
+
+
+def about(
     events: Iterable[JsonObject], bodies: Sequence[JsonObject], workflows: Sequence[JsonObject]
 ) -> list[JsonObject]:
-    """Events of what is there, and of pods of the run's Workflows that are there no more."""
+    """Events of what is there, and of pods of the run's Workflows that are there no more: Argo calls them by Workflow,
+    template and a number, so that those of a run whose name begins like this one's are none of them. Pure."""
     names = {name_of(body) for body in bodies}
-    starts = tuple(f"{name_of(workflow)}-" for workflow in workflows)
-    return [
-        event
-        for event in events
-        if (name := str(event["involvedObject"].get("name"))) in names or (starts and name.startswith(starts))
-    ]
+    of_pods = re.compile("|".join(_pods_of(workflow) for workflow in workflows) or r"(?!)")
+    named = ((event, str((event.get("involvedObject") or {}).get("name"))) for event in events)
+    return [event for event, name in named if name in names or of_pods.fullmatch(name)]
+
+
+def _pods_of(workflow: JsonObject) -> str:
+    """What the names of its pods look like."""
+    templates = "|".join(re.escape(str(one.get("name"))) for one in workflow["spec"].get("templates") or ())
+    return rf"{re.escape(name_of(workflow))}-(?:{templates})-\d+"
 
 
 async def read_logs(client: KubeClient, pods: Sequence[JsonObject]) -> dict[str, str]:

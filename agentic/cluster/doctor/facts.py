@@ -26,6 +26,8 @@ class PodNeed:
     """Labels of its nodes."""
     tolerations: Sequence[JsonObject] = ()
     """As in a pod's spec."""
+    namespace: str | None = None
+    """Where they run; None is the pipeline's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class ImageUse:
     setting: str
     """Where it is named."""
     secrets: tuple[str, ...] = ()
+    namespace: str | None = None
+    """Where it is pulled; None is the pipeline's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +70,7 @@ class Facts:
     """Section of a claim (`models`, `datasets`, `runs`) to what a run keeps in it."""
     targets: Sequence[Target] = ()
     """For `probing`."""
+    builds_in_namespace: bool = False
+    """Whether images are built by the BuildKit of the namespace, which may be there already."""
     gpu_capability: tuple[int, int] = (8, 0)
     """Least compute capability of the GPUs: what the images' kernels are built for."""

@@ -14,8 +14,10 @@ from agentic.cluster.quantities import GIB, as_cpus, as_gib, quantity
 from agentic.cluster.resources import JsonObject, name_of
 from agentic.cluster.troubles import Trouble, make_trouble
 
-CPU, MEMORY = "cpu", "memory"
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
 Amounts = Mapping[str, Decimal]
+NO_ROOM = {CPU: "no-room-for-cpu", MEMORY: "no-room-for-memory", PODS: "no-room-for-pods"}
+"""What is scarce to the trouble's name; all else is a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def read_nodes(nodes: Sequence[JsonObject], pods: Sequence[JsonObject] | None) -
         node = pod["spec"].get("nodeName")
         if node and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
             sums = used.setdefault(str(node), {})
-            for name, amount in requests_of(pod["spec"]).items():
+            for name, amount in {**requests_of(pod["spec"]), PODS: Decimal(1)}.items():
                 sums[name] = sums.get(name, Decimal(0)) + amount
     return [_read(node, None if pods is None else used.get(name_of(node), {})) for node in nodes]
 
@@ -121,7 +123,8 @@ def _judge_sizes(need: PodNeed, nodes: Sequence[Node], gpu_resource: str) -> Ite
         yield _too_large(need, wanted, nodes, gpu_resource)
         return
     known = [node for node in nodes if node.free is not None]
-    places = sum(_times(wanted, node.free or {}) for node in known)
+    taken = [_counted(wanted, node) for node in known]
+    places = sum(_times(amounts, node.free or {}) for amounts, node in zip(taken, known, strict=True))
     if known and places < need.count:
         yield _no_room(need, wanted, known, places, gpu_resource)
 
@@ -129,6 +132,11 @@ def _judge_sizes(need: PodNeed, nodes: Sequence[Node], gpu_resource: str) -> Ite
 def _wanted(need: PodNeed, gpu_resource: str) -> dict[str, Decimal]:
     gpus = {gpu_resource: Decimal(need.gpus)} if need.gpus else {}
     return {CPU: need.cpus, MEMORY: need.memory_bytes, **gpus}
+
+
+def _counted(wanted: Amounts, node: Node) -> Amounts:
+    """With the pod itself, of which a node takes only so many."""
+    return {**wanted, PODS: Decimal(1)} if PODS in node.allocatable else wanted
 
 
 def _fits(wanted: Amounts, offered: Amounts) -> bool:
@@ -166,13 +174,20 @@ def _largest(need: PodNeed, node: Node, gpu_resource: str) -> str:
 
 def _no_room(need: PodNeed, wanted: Amounts, nodes: Sequence[Node], places: int, gpu_resource: str) -> Trouble:
     best = max(nodes, key=lambda node: _closeness(wanted, node.free or {}))
-    free = best.free or {}
-    lacking = [name for name, amount in wanted.items() if free.get(name, Decimal(0)) < amount]
-    name = {CPU: "no-room-for-cpu", MEMORY: "no-room-for-memory"}.get((lacking or [CPU])[-1], "no-room-for-gpu")
     count = f"{need.count} of " if need.count > 1 else ""
     message = f"{count}{_words(wanted, gpu_resource)} are asked for and there is room for {places}"
-    message += f"; {best.name} has {_words(free, gpu_resource)} free"
-    return make_trouble(name, need.name, message)
+    message += f"; {best.name} has {_words(best.free or {}, gpu_resource)} free"
+    return make_trouble(NO_ROOM.get(_scarcest(wanted, nodes), "no-room-for-gpu"), need.name, message)
+
+
+def _scarcest(wanted: Amounts, nodes: Sequence[Node]) -> str:
+    """What lets the fewest pods in, where each node counts by what it has too little of."""
+    places: dict[str, int] = {}
+    for node in nodes:
+        counted = _counted(wanted, node)
+        for name, amount in counted.items():
+            places[name] = places.get(name, 0) + _times({name: amount}, node.free or {})
+    return min(reversed(places), key=lambda name: places[name])
 
 
 def _words(amounts: Amounts, gpu_resource: str) -> str:

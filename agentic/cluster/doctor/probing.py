@@ -4,18 +4,22 @@ That it gets to run is tried along: its image is pulled with the run's Secret, a
 """
 
 import asyncio
+import contextlib
 import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from agentic.cluster.apply import find
 from agentic.cluster.client import KubeClient
 from agentic.cluster.doctor import reaching
+from agentic.cluster.doctor.examining import if_allowed
 from agentic.cluster.doctor.facts import Facts, Target
 from agentic.cluster.labels import shared_labels
-from agentic.cluster.resources import EVENTS, PODS, JsonObject, name_of, uid_of
-from agentic.cluster.settings import label_map
+from agentic.cluster.objects.buildkit import address
+from agentic.cluster.resources import EVENTS, PODS, SERVICES, JsonObject, name_of, uid_of
+from agentic.cluster.settings import ClusterSettings, label_map
 from agentic.cluster.troubles import Evidence, Trouble, find_troubles, make_trouble
 
 CONTAINER = "probe"
@@ -30,12 +34,25 @@ LOOK_SECONDS = 0.5
 
 async def check_reach(client: KubeClient, facts: Facts) -> list[Trouble]:
     """Starts the pod, waits for its end, and removes it."""
-    pod = await client.create(PODS, probe_pod(facts), namespace=facts.cluster.namespace)
+    targets = await targets_of(client, facts)
+    pod = await client.create(PODS, probe_pod(facts.cluster, targets), namespace=facts.cluster.namespace)
     try:
         answers, troubles = await _wait(client, facts, name_of(pod))
     finally:
         await client.delete(PODS, name_of(pod), namespace=facts.cluster.namespace, uid=uid_of(pod))
-    return troubles or list(judge_answers(facts.targets, answers))
+    return troubles or list(judge_answers(targets, answers))
+
+
+async def targets_of(client: KubeClient, facts: Facts) -> list[Target]:
+    """With the namespace's BuildKit where a run has made it; the first build makes it elsewhere."""
+    cluster, targets = facts.cluster, list(facts.targets)
+    if not facts.builds_in_namespace:
+        return targets
+    service = await if_allowed(find(client, SERVICES, cluster.buildkit.name, cluster.namespace))
+    if service is not None:
+        where = address(cluster).removeprefix("tcp://")
+        targets.append(Target("builder-unreachable", "BuildKit", "tcp", where))
+    return targets
 
 
 def judge_answers(targets: Sequence[Target], answers: Sequence[str]) -> Iterator[Trouble]:
@@ -45,9 +62,8 @@ def judge_answers(targets: Sequence[Target], answers: Sequence[str]) -> Iterator
             yield make_trouble(target.trouble, f"pod -> {target.what}", f"{target.address}: {answer}")
 
 
-def probe_pod(facts: Facts) -> JsonObject:
-    cluster = facts.cluster
-    addresses = json.dumps([[target.kind, target.address] for target in facts.targets])
+def probe_pod(cluster: ClusterSettings, targets: Sequence[Target]) -> JsonObject:
+    addresses = json.dumps([[target.kind, target.address] for target in targets])
     script = Path(reaching.__file__).read_text()
     container = {
         "name": CONTAINER,
@@ -104,7 +120,8 @@ def answers_of(pod: JsonObject) -> list[str] | None:
     for status in pod["status"].get("containerStatuses") or ():
         ended = (status.get("state") or {}).get("terminated")
         if ended and ended.get("exitCode") == 0:
-            return [str(one) for one in json.loads(ended.get("message") or "[]")]
+            with contextlib.suppress(ValueError, TypeError):  # Then the image has another idea of what to run.
+                return [str(one) for one in json.loads(ended.get("message") or "[]")]
     return None
 
 

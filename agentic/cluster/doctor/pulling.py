@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from agentic.cluster.client import KubeClient
@@ -13,6 +14,9 @@ from agentic.cluster.resources import JsonObject, Resource
 from agentic.cluster.troubles import Trouble, make_trouble
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
+HUB = "docker.io"
+HUBS = frozenset([HUB, "index.docker.io", "registry-1.docker.io"])
+"""What Docker Hub is called in names and in Secrets."""
 DATA_KEYS = {"kubernetes.io/dockerconfigjson": ".dockerconfigjson", "kubernetes.io/dockercfg": ".dockercfg"}
 REGION = re.compile(
     r"(?<![a-z0-9])(?:cn|us|eu|ap|me|sa|ca|af|il|mx|europe|asia|africa|australia|northamerica|southamerica)"
@@ -22,65 +26,88 @@ REGION = re.compile(
 
 
 async def check_pull_secrets(client: KubeClient, facts: Facts) -> list[Trouble]:
-    """Each Secret is there, can be read by kubelet, and is for the registry, and the region, of the images."""
-    troubles: list[Trouble] = []
-    for name in sorted({name for use in facts.images for name in use.secrets}):
-        used_by = [use for use in facts.images if name in use.secrets]
+    """Each Secret is there, can be read by kubelet, and one of an image's is for its registry and region."""
+    home = facts.cluster.namespace
+    wanted = sorted({(use.namespace or home, name) for use in facts.images for name in use.secrets})
+    secrets: dict[tuple[str, str], JsonObject | None] = {}
+    for namespace, name in wanted:
         try:
-            secret = await client.get(SECRETS, name, namespace=facts.cluster.namespace)
+            secrets[namespace, name] = await client.get(SECRETS, name, namespace=namespace)
         except NotFoundError:
-            secret = None
-        troubles += judge_secret(name, secret, used_by)
-    return troubles
+            secrets[namespace, name] = None
+    return list(judge_secrets(secrets, facts.images, home))
 
 
-def judge_secret(name: str, secret: JsonObject | None, images: Sequence[ImageUse]) -> Iterator[Trouble]:
-    """One Secret, and the images that are pulled with it."""
-    where = f"secret {name}"
-    if secret is None:
-        hosts = sorted({host_of(use.image) for use in images} - {""})
-        server = hosts[0] if hosts else "HOST"
-        remedy = f"kubectl create secret docker-registry {name} --docker-server={server} --docker-username=..."
-        yield make_trouble("image-pull-secret-missing", where, "it is not in the namespace", remedy=remedy)
-        return
-    try:
-        hosts_of_secret = read_hosts(secret)
-    except ValueError as error:
-        yield make_trouble("image-pull-secret-unusable", where, str(error))
-        return
+def judge_secrets(
+    secrets: Mapping[tuple[str, str], JsonObject | None], images: Sequence[ImageUse], home: str
+) -> Iterator[Trouble]:
+    """By namespace and name; `home` is the namespace of images that name none. Pure."""
+    entries: dict[tuple[str, str], set[str]] = {}
+    for (namespace, name), secret in secrets.items():
+        used_by = [use for use in images if name in use.secrets and (use.namespace or home) == namespace]
+        where = f"secret {name}" if namespace == home else f"secret {name} in {namespace}"
+        if secret is None:
+            yield _missing(where, namespace, name, used_by)
+            continue
+        try:
+            entries[namespace, name] = read_entries(secret)
+        except ValueError as error:
+            yield make_trouble("image-pull-secret-unusable", where, str(error))
     for use in images:
-        yield from _judge_image(where, hosts_of_secret, use)
+        namespace = use.namespace or home
+        known = [(name, entries[namespace, name]) for name in use.secrets if (namespace, name) in entries]
+        if known and len(known) == len(use.secrets):
+            yield from _judge_image(use, known)
 
 
-def read_hosts(secret: JsonObject) -> set[str]:
-    """The registries that a Secret has entries for. Raises ValueError when kubelet could not use it."""
+def _missing(where: str, namespace: str, name: str, images: Sequence[ImageUse]) -> Trouble:
+    hosts = sorted({host_of(use.image) for use in images} - {HUB})
+    options = f"--namespace={namespace} --docker-server={hosts[0] if hosts else 'HOST'} --docker-username=..."
+    remedy = f"kubectl create secret docker-registry {name} {options}"
+    return make_trouble("image-pull-secret-missing", where, "it is not in the namespace", remedy=remedy)
+
+
+def read_entries(secret: JsonObject) -> set[str]:
+    """The registries that a Secret has entries for, as they stand there. Raises ValueError when kubelet could not use
+    it."""
     kind = str(secret.get("type"))
     if kind not in DATA_KEYS:
         raise ValueError(f"its type is {kind}")
     encoded = (secret.get("data") or {}).get(DATA_KEYS[kind], "")
     try:
         config: Mapping[str, Any] = json.loads(base64.b64decode(encoded, validate=True))
-        entries = config["auths"] if kind.endswith("json") else config
-        return {_host(str(one)) for one in entries}
+        return {str(one) for one in (config["auths"] if kind.endswith("json") else config)}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{DATA_KEYS[kind]} is no list of registries") from error
 
 
-def _host(entry: str) -> str:
-    return entry.partition("://")[2].partition("/")[0] if "://" in entry else entry.partition("/")[0]
+def is_for(entry: str, image: str) -> bool:
+    """Whether kubelet takes an entry for an image: its host may have `*` in parts, and its path begins the image's."""
+    host, _, path = entry.partition("://")[2].partition("/") if "://" in entry else entry.partition("/")
+    path = re.sub(r"^v[12](?:/|$)", "", path).strip("/")
+    if host_of(image) == HUB:
+        return host in HUBS
+    mine, theirs = host.split("."), host_of(image).split(".")
+    is_host = len(mine) == len(theirs) and all(map(fnmatchcase, theirs, mine))
+    rest = image.partition("/")[2]
+    return is_host and (not path or rest == path or rest.startswith(f"{path}/"))
 
 
 def host_of(image: str) -> str:
-    """The registry's host in an image's name; empty for Docker Hub's short names."""
+    """The registry's host in an image's name."""
     first, slash, _ = image.partition("/")
-    return first if slash and ("." in first or ":" in first or first == "localhost") else ""
+    is_host = slash and ("." in first or ":" in first or first == "localhost")
+    return HUB if not is_host or first in HUBS else first
 
 
-def _judge_image(where: str, hosts: set[str], use: ImageUse) -> Iterator[Trouble]:
+def _judge_image(use: ImageUse, secrets: Sequence[tuple[str, set[str]]]) -> Iterator[Trouble]:
+    """Against all of its Secrets together."""
     host = host_of(use.image)
-    if not host or host in hosts:
-        return
-    said = f"it is for {', '.join(sorted(hosts)) or 'no registry'}, but {use.setting} is {use.image}"
+    if host == HUB or any(is_for(entry, use.image) for _, entries in secrets for entry in entries):
+        return  # Docker Hub lets everybody pull, and images of nodes go by names like its own.
+    where = ", ".join(f"secret {name}" for name, _ in secrets)
+    hosts = sorted({_host(entry) for _, entries in secrets for entry in entries})
+    said = f"it is for {', '.join(hosts) or 'no registry'}, but {use.setting} is {use.image}"
     region = _region(host)
     alike = [_region(one) for one in hosts if region and _region(one) and REGION.sub("", one) == REGION.sub("", host)]
     if alike:
@@ -88,6 +115,10 @@ def _judge_image(where: str, hosts: set[str], use: ImageUse) -> Iterator[Trouble
         yield make_trouble("image-pull-secret-other-region", where, message)
     else:
         yield make_trouble("image-pull-secret-other-registry", where, said)
+
+
+def _host(entry: str) -> str:
+    return entry.partition("://")[2].partition("/")[0] if "://" in entry else entry.partition("/")[0]
 
 
 def _region(host: str) -> str:

@@ -3,7 +3,8 @@
     python3 reaching.py '[["tcp", "buildkitd:1234"], ["http", "https://example.org/"], ["pip", "some-package"]]'
 
 Prints a list of texts as JSON, one for each address: empty where it answers, else why it does not. Any answer of an
-HTTP server counts, since a refusal comes from somebody who was reached. `pip` asks the package index that pip is
+HTTP server counts, since a refusal comes from somebody who was reached. What is refused is tried again for a moment: a
+network policy lets a new pod through only some time after it runs. `pip` asks the package index that pip is
 configured to use for a package; without pip there is nothing to ask.
 """
 
@@ -11,17 +12,27 @@ import json
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
-SECONDS = 8.0
+SECONDS, PAUSE = 8.0, 0.5
+LONGEST = 300
+"""Of a text: all of them together have to fit into a container's last message, which is 4 KiB."""
 
 
 def reach(kind: str, address: str, seconds: float = SECONDS) -> str:
     """Why it is not reached; empty when it is."""
     if kind == "pip":
         return _ask_index(address, seconds)
+    until = time.monotonic() + seconds
+    while (said := _try(kind, address, max(until - time.monotonic(), 1.0))) and time.monotonic() + PAUSE < until:
+        time.sleep(PAUSE)
+    return said[:LONGEST]
+
+
+def _try(kind: str, address: str, seconds: float) -> str:
     try:
         if kind == "tcp":
             host, _, port = address.rpartition(":")
@@ -46,7 +57,7 @@ def _ask_index(package: str, seconds: float) -> str:
     if asked.returncode == 0 or "No module named pip" in asked.stderr:
         return ""
     said = [line for line in asked.stderr.splitlines() if line.startswith(("WARNING: Retrying", "ERROR"))]
-    return said[-1][:300] if said else f"pip ended with exit code {asked.returncode}"
+    return said[-1][:LONGEST] if said else f"pip ended with exit code {asked.returncode}"
 
 
 def reach_all(addresses: "list[list[str]]", seconds: float = SECONDS) -> "list[str]":

@@ -24,6 +24,11 @@ NAMES = (
     ("claim-not-shared", re.compile(r"")),
 )
 """What each line of `storage_problems` is called."""
+REMEDY = re.compile(r": (?:[^:()]|\([^()]*\)|:(?! ))*$")
+"""The last part of such a line; what stands in brackets is no part of its own."""
+
+WAITS = "WaitForFirstConsumer"
+"""Mode of a class whose claims are bound when a pod uses them, and the reason of the event that says so."""
 
 
 async def check_volumes(client: KubeClient, facts: Facts) -> list[Trouble]:
@@ -42,8 +47,13 @@ async def check_volumes(client: KubeClient, facts: Facts) -> list[Trouble]:
         nodes=None if nodes is None else nodes.items,
         volumes=None if volumes is None else volumes.items,
     )
-    unbound = [{"kind": CLAIMS.kind, **claim} for claim in claims.values() if not _waits_for_a_pod(claim, known)]
     said = [event for event in (events.items if events else ()) if event["involvedObject"]["name"] in claims]
+    waiting = {event["involvedObject"]["name"] for event in said if event.get("reason") == WAITS}
+    unbound = [
+        {"kind": CLAIMS.kind, **claim}
+        for name, claim in claims.items()
+        if name not in waiting and not _waits_for_a_pod(claim, known)
+    ]
     return [
         *(name_problem(line) for line in storage_problems(facts.cluster, known)),
         *find_troubles(Evidence(objects=unbound, events=said)),
@@ -53,15 +63,17 @@ async def check_volumes(client: KubeClient, facts: Facts) -> list[Trouble]:
 
 def name_problem(line: str) -> Trouble:
     """A line of `storage_problems`, whose last part says what to do, as a trouble of the catalogue. Pure."""
-    message, _, remedy = line.rpartition(": ")
     name = next(name for name, words in NAMES if words.search(line))
-    return make_trouble(name, "storage", message, remedy=remedy)
+    found = REMEDY.search(line)
+    if found is None:
+        return make_trouble(name, "storage", line)
+    return make_trouble(name, "storage", line[: found.start()], remedy=line[found.start() + 2 :])
 
 
 def _waits_for_a_pod(claim: JsonObject, known: StorageFacts) -> bool:
     """Bound only when a pod uses it, so that being pending is no trouble yet."""
     binding = {name_of(one): one.get("volumeBindingMode") for one in known.classes or ()}
-    return binding.get(claim["spec"].get("storageClassName")) == "WaitForFirstConsumer"
+    return binding.get(claim["spec"].get("storageClassName")) == WAITS
 
 
 def judge_sizes(

@@ -1,6 +1,7 @@
 """All checks run whatever the others find; what may not be read is no trouble."""
 
 import socket
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,7 +11,7 @@ from agentic.cluster.credentials import Access, FixedCredentials
 from agentic.cluster.doctor import Check, Facts, examine
 from agentic.cluster.doctor.asking import check_api
 from agentic.cluster.doctor.examining import Checked
-from agentic.cluster.doctor.reaching import reach_all
+from agentic.cluster.doctor.reaching import reach, reach_all
 from agentic.cluster.errors import ForbiddenError, QuotaExceededError
 from agentic.cluster.settings import ClusterSettings, KubeClientSettings
 from agentic.cluster.troubles import Trouble, make_trouble
@@ -62,10 +63,33 @@ async def test_a_cluster_that_does_not_answer_is_said_once(client: KubeClient) -
     assert report.skipped == {"later": "the API server does not answer"}
 
 
+async def test_what_cannot_be_seen_from_here_is_said_with_who_sees_it(client: KubeClient) -> None:
+    report = await examine(client, FACTS, [Check("the model", None, "preflight looks"), Check("n", finds_nothing)])
+    assert (report.troubles, report.skipped) == ([], {"the model": "preflight looks"})
+
+
+def test_a_way_that_opens_a_moment_later_is_found() -> None:
+    """As a network policy lets a new pod through."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    opened: list[socket.socket] = []
+    timer = threading.Timer(0.8, lambda: opened.append(socket.create_server(("127.0.0.1", port))))
+    timer.start()
+    try:
+        assert reach("tcp", f"127.0.0.1:{port}", seconds=10) == ""
+    finally:
+        timer.join()
+        opened[0].close()
+
+
+def test_what_is_said_of_an_address_is_bounded() -> None:
+    assert len(reach("http", f"http://{'x' * 5000}.invalid/", seconds=0.1)) <= 300
+
+
 def test_what_listens_is_reached_and_what_does_not_says_why() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as closed:
         port, gone = server.getsockname()[1], closed.getsockname()[1]
         closed.close()
-        answers = reach_all([["tcp", f"127.0.0.1:{port}"], ["tcp", f"127.0.0.1:{gone}"]], seconds=5)
+        answers = reach_all([["tcp", f"127.0.0.1:{port}"], ["tcp", f"127.0.0.1:{gone}"]], seconds=1)
     assert answers[0] == ""
     assert answers[1].startswith("ConnectionRefusedError")

@@ -3,6 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ def pod(node_name: str, cpu: str, memory: str = "1Gi", phase: str = "Running") -
 
 
 def need(cpus: str = "4", memory: str = "8Gi", gpus: int = 0, **more: Any) -> PodNeed:
-    return PodNeed("the head", "cluster.head", Decimal(cpus), quantity(memory), gpus, **more)
+    return PodNeed("the head", "cluster.head", quantity(cpus), quantity(memory), gpus, **more)
 
 
 def judge(want: PodNeed, nodes: list[dict[str, Any]], pods: list[dict[str, Any]] | None = None) -> list[Trouble]:
@@ -82,6 +83,26 @@ def test_many_pods_need_room_for_all_of_them_at_once() -> None:
     assert judge(need("2", "1Gi", count=6), nodes, []) == []
     (trouble,) = judge(need("2", "1Gi", count=7), nodes, [])
     assert "there is room for 6" in trouble.message
+
+
+@pytest.mark.parametrize(
+    ("cpus", "memory", "gpus", "name"),
+    [
+        ("0.1", "4Gi", 0, "no-room-for-memory"),
+        ("0.5", "16Mi", 0, "no-room-for-cpu"),
+        ("0.01", "16Mi", 0, "no-room-for-pods"),
+        ("0.01", "16Mi", 1, "no-room-for-gpu"),
+    ],
+)
+def test_what_many_pods_lack_is_called_by_what_is_scarce(cpus: str, memory: str, gpus: int, name: str) -> None:
+    nodes = [node("a", cpu="32", memory="16Gi", gpus=2), node("b", cpu="32", memory="16Gi", gpus=2)]
+    assert names(judge(need(cpus, memory, gpus, count=256), nodes, [])) == [name]
+
+
+def test_pods_that_run_take_from_the_number_that_a_node_allows() -> None:
+    running = [pod("gpu-1", "1m", "1Mi") for _ in range(108)]
+    assert judge(need("1m", "1Mi", count=2), [node()], running) == []
+    assert names(judge(need("1m", "1Mi", count=3), [node()], running)) == ["no-room-for-pods"]
 
 
 def test_pods_of_others_that_cannot_be_seen_are_not_judged() -> None:
