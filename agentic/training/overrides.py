@@ -72,7 +72,7 @@ def verl_overrides(
     if train.algorithm == "ppo":
         owned |= _critic(train, sizing, paths)
     if train.device == "cpu":
-        owned |= _cpu(train)
+        owned |= cpu_overrides(train)
     _refuse_owned(train.overrides, owned)
     return [f"{key}={_text(value)}" for key, value in owned.items()] + list(train.overrides)
 
@@ -247,7 +247,7 @@ def _critic(train: TrainSettings, sizing: Sizing, paths: JobPaths) -> Overrides:
     }
 
 
-def _cpu(train: TrainSettings) -> Overrides:
+def cpu_overrides(train: TrainSettings) -> Overrides:
     """What a machine without a GPU needs on top: no flash attention, no sleep mode, no compilation, float32."""
     return {
         f"{MODEL}.use_remove_padding": False,

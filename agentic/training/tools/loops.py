@@ -126,7 +126,7 @@ class RecordedToolLoop(_Recorded, ToolAgentLoop):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._call_seconds = call_seconds
         self._limit = response_limit_characters
-        self._shown_characters = self.max_tool_response_length
+        self._shown_characters = int(self.rollout_config.multi_turn.max_tool_response_length)
         # verl would cut what is too much before anybody could say so.
         self.max_tool_response_length = response_limit_characters + 1
 
