@@ -16,6 +16,7 @@ from agentic.cluster.objects.buildkit import buildkit
 from agentic.cluster.objects.claims import claims
 from agentic.cluster.objects.policies import ray_policy
 from agentic.cluster.objects.rights import MoreRights, rights
+from agentic.cluster.ray_clusters import stamped
 from agentic.sandbox.kube.rights import sandbox_rules
 from agentic.sandbox.settings import KubeSandbox
 from steps.ray_head import manifest_of
@@ -39,7 +40,9 @@ def objects(settings: Settings, run_id: str) -> Iterator[tuple[str, list[dict[st
         yield "30-buildkit.yaml", buildkit(cluster, plain_http=settings.images.registry.plain_http)
     if cluster.network_policies and settings.rollout.use_local_trial:
         yield "40-network-policy.yaml", [ray_policy(cluster, run_id, getattr(sandbox, "proxy_port", None))]
-    yield "50-raycluster.yaml", [manifest_of(cluster, settings.ray, settings.train, settings.rollout, run_id)]
+    ray = manifest_of(cluster, settings.ray, settings.train, settings.rollout, run_id)
+    # With the digest by which launch-cluster finds one that somebody applied to be its own, instead of replacing it.
+    yield "50-raycluster.yaml", [stamped(ray)]
 
 
 def write_objects(settings: Settings, run_id: str, directory: Path) -> list[Path]:

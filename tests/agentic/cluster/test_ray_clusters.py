@@ -18,7 +18,7 @@ from agentic.cluster.credentials import Access, FixedCredentials
 from agentic.cluster.errors import ForeignObjectError, OtherRunError, RayClusterError, RayClusterLostError
 from agentic.cluster.objects.ray_cluster import QUEUE_LABEL, ray_cluster
 from agentic.cluster.patience import Patience
-from agentic.cluster.ray_clusters import ensure, remove
+from agentic.cluster.ray_clusters import ensure, remove, stamped
 from agentic.cluster.ray_head import HeadWatch, RayHead, head_of, loss_of
 from agentic.cluster.resources import EVENTS, PODS, RAY_CLUSTERS, JsonObject, uid_of
 from agentic.cluster.settings import ClusterSettings, KubeClientSettings
@@ -108,6 +108,14 @@ async def test_a_second_call_finds_it_and_makes_nothing(kuberay: KubeRay) -> Non
     first, before = await task, await kuberay.cluster()
     assert await kuberay.ensure() == first
     assert uid_of(await kuberay.cluster()) == uid_of(before)
+
+
+async def test_one_that_somebody_applied_as_it_is_rendered_is_found_and_not_replaced(kuberay: KubeRay) -> None:
+    applied = await kuberay.api.apply(RAY_CLUSTERS, stamped(ray_cluster(SETTINGS, "r")))
+    task = kuberay.ensure()
+    await kuberay.make_ready()
+    await task
+    assert uid_of(await kuberay.cluster()) == uid_of(applied)
 
 
 async def test_one_of_this_run_from_other_settings_is_replaced_with_its_pods(kuberay: KubeRay) -> None:
