@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 from agentic.cluster.client import KubeClient
-from agentic.cluster.errors import ConflictError, WaitTimeoutError
+from agentic.cluster.errors import ConflictError, NotFoundError, WaitTimeoutError
 from agentic.cluster.resources import PODS, WORKFLOWS, JsonObject, name_of, uid_of, version_of
 from agentic.cluster.watching import Watcher
+from agentic.errors import TransientError
 from workflows.argo.api import ENDED, GoneError
 from workflows.argo.nodes import is_over, phase_of
 from workflows.argo.retrying import Restart, restart
@@ -16,8 +17,8 @@ ENDING_SECONDS = 60.0
 """How long pods of failed attempts may take to vanish before the new ones are asked for; Argo holds them until it has
 read how they ended."""
 
-LOOK_SECONDS = 3600.0
-"""A wait for the next change begins anew after so long."""
+LOOK_SECONDS = 60.0
+"""Without a change for so long, the object is asked for: a watch that is refused goes on trying, and says nothing."""
 
 WRITES = 5
 """How often a change is worked out again because somebody changed the object meanwhile."""
@@ -26,8 +27,9 @@ WRITES = 5
 class KubeWorkflows:
     """The real objects."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, look_seconds: float = LOOK_SECONDS) -> None:
         self._client = client
+        self._look_seconds = look_seconds
 
     async def create(self, document: JsonObject) -> JsonObject:
         return await self._client.create(WORKFLOWS, document)
@@ -44,17 +46,24 @@ class KubeWorkflows:
         yield seen
         async with Watcher(self._client, WORKFLOWS, fields=f"metadata.name={name}") as watcher:
             while not is_over(seen):
-                with contextlib.suppress(WaitTimeoutError):
-                    seen = await self._next(watcher, seen)
+                found = await self._next(watcher, seen)
+                if found is not None:
+                    seen = found
                     yield seen
 
-    async def _next(self, watcher: Watcher, seen: JsonObject) -> JsonObject:
+    async def _next(self, watcher: Watcher, seen: JsonObject) -> JsonObject | None:
+        """The next change, or nothing for now."""
+
         def changed(found: JsonObject | None) -> JsonObject | None:
             if found is None or uid_of(found) != uid_of(seen):
                 raise GoneError(f"workflow {name_of(seen)} was deleted")
             return found if version_of(found) != version_of(seen) else None
 
-        return await watcher.wait_for(name_of(seen), changed, timeout_seconds=LOOK_SECONDS)
+        with contextlib.suppress(WaitTimeoutError):
+            return await watcher.wait_for(name_of(seen), changed, timeout_seconds=self._look_seconds)
+        with contextlib.suppress(TransientError, NotFoundError):  # a deletion, the watch tells
+            await self.get(name_of(seen))
+        return None
 
     async def retry(self, name: str) -> None:
         for left in reversed(range(WRITES)):
