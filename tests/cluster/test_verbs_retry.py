@@ -128,7 +128,12 @@ def test_a_memoized_resubmission_does_only_what_failed(argo: ArgoRig, cluster: C
     before = len(trace(tmp_path))
     argo_command(cluster, "resubmit", "--memoized", "agentic-rl-memo", f"--namespace={argo.namespace}")
     (name,) = [name for name in argo.names("memo") if name != "agentic-rl-memo"]
-    assert phase_of(argo.until_over(name)) == "Succeeded"
+    again = argo.until_over(name)
+    assert phase_of(again) == "Succeeded"
+    phases = {node.name: node.phase for node in nodes_of(again)}
+    assert (phases["train"], phases["evaluate"]) == ("Skipped", "Succeeded")
+    pods = [node["name"] for node in argo_nodes(again).values() if node["type"] == "Pod"]
+    assert not [pod for pod in pods if "train" in pod], "what is skipped has no pod"
     assert trace(tmp_path)[before:] == ["evaluate", "report", "cleanup"]
 
 

@@ -23,6 +23,7 @@ from testbed.pipeline_image import host_mounts, import_pipeline_image, push_base
 from testbed.storage import make_volumes, remove_volumes
 from testbed.tools import ARGO, KUBERNETES, Toolbox
 from workflows.argo.nodes import is_over as has_ended
+from workflows.argo.nodes import nodes_of
 from workflows.settings import load_settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -144,6 +145,10 @@ class Pipeline:
             )
             for node in sorted(found, key=lambda node: str(node.get("startedAt") or "9"))
         ]
+
+    def steps(self, name: str) -> dict[str, str]:
+        """The phase of each step, as `status` says it."""
+        return {node.name: node.phase for node in nodes_of(self.workflow(name))}
 
     def attempts(self, name: str, step: str) -> list[Node]:
         """The pods of a step, first to last."""
