@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ async def _examine(settings: Settings, *, is_told: bool) -> Report:
     async with _connected(settings) as client:
         kinds = needs.sandbox_kinds(settings.sandbox, client)
         facts = needs.facts_of(settings, [rule.body for rule in RULES], kinds, _models())
+        facts = replace(facts, makes_what_lacks=True)
         return await examine(client, facts, ALL, _tell if is_told else lambda checked: None)
 
 

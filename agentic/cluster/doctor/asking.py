@@ -11,8 +11,19 @@ from agentic.cluster.doctor.examining import if_allowed, name_error
 from agentic.cluster.doctor.facts import Facts, PodNeed
 from agentic.cluster.errors import ForbiddenError, NotFoundError
 from agentic.cluster.labels import shared_labels
+from agentic.cluster.objects.claims import claims_of
 from agentic.cluster.quantities import as_cpus
-from agentic.cluster.resources import NODES, PODS, SERVICE_ACCOUNTS, JsonObject, Resource, name_of
+from agentic.cluster.resources import (
+    CLAIMS,
+    NODES,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    JsonObject,
+    Resource,
+    name_of,
+)
 from agentic.cluster.settings import ClusterSettings
 from agentic.cluster.troubles import Trouble, make_trouble
 from agentic.errors import AgenticError
@@ -92,10 +103,25 @@ def _skew(where: str, apart_seconds: float) -> Trouble:
 
 async def check_rights(client: KubeClient, facts: Facts) -> list[Trouble]:
     """Each verb on each kind, by the API server's own word."""
-    missing = await missing_rights(client, facts.rules, namespace=facts.cluster.namespace)
+    rules = [*facts.rules, *(await _rules_to_make(client, facts) if facts.makes_what_lacks else ())]
+    missing = await missing_rights(client, rules, namespace=facts.cluster.namespace)
     if not missing:
         return []
     return [make_trouble("right-missing", f"namespace {facts.cluster.namespace}", f"may not {', '.join(missing)}")]
+
+
+async def _rules_to_make(client: KubeClient, facts: Facts) -> list[JsonObject]:
+    """Of what submitting would make, as far as it is not there."""
+    cluster, kinds = facts.cluster, [(SERVICE_ACCOUNTS, facts.cluster.service_account)]
+    kinds += [(ROLES, cluster.service_account), (ROLE_BINDINGS, cluster.service_account)]
+    kinds += [(CLAIMS, claim.claim) for claim in claims_of(cluster).values()]
+    missing = []
+    for kind, name in kinds:
+        try:
+            await if_allowed(client.get(kind, name, namespace=cluster.namespace))
+        except NotFoundError:
+            missing.append(kind)
+    return [Rule(kind.group, (kind.plural,), ("create", "patch")).body for kind in dict.fromkeys(missing)]
 
 
 async def check_kinds(client: KubeClient, facts: Facts) -> list[Trouble]:

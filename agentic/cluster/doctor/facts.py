@@ -70,6 +70,8 @@ class Facts:
     """Section of a claim (`models`, `datasets`, `runs`) to what a run keeps in it."""
     targets: Sequence[Target] = ()
     """For `probing`."""
+    makes_what_lacks: bool = False
+    """Whether who asks is who submits, and makes the claims and the account that are not there."""
     builds_in_namespace: bool = False
     """Whether images are built by the BuildKit of the namespace, which may be there already."""
     gpu_capability: tuple[int, int] = (8, 0)
