@@ -13,8 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from exec_server_rig import build as build_exec_server
 
 from agentic.sandbox.base_folder import PYTHON
+from agentic.sandbox.kube.manifests import PROGRAM
 from testbed.access import ClusterAccess
 from testbed.component import Machine
 from testbed.pipeline_image import push_base
@@ -136,6 +138,29 @@ def test_the_trainer_image_is_built_with_this_project_and_the_client_on_top_of_i
     image = workshop.build("trainer", arguments, contexts)
     assert "usage: python -m steps.train" in workshop.run_alone(image, "python", "-m", "steps.train", "--help")
     assert "buildctl" in workshop.run_alone(image, "buildctl", "--version")
+
+
+def test_a_pod_installs_the_exec_server_from_its_image(workshop: Workshop) -> None:
+    """As a sandbox's init container does; that the program serves is seen in the tests of sandboxes."""
+    stage = workshop.folder / "stage"
+    stage.mkdir()
+    shutil.copy(build_exec_server(), stage / "exec-server")
+    image = workshop.build("exec-server", {}, {"build": stage})
+    shared = {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
+    install = {"name": "install", "image": image, "command": [PROGRAM, "install", "/shared/exec-server"], **shared}
+    ask = {"name": "ask", "image": workshop.base, "command": ["/shared/exec-server", "nothing"], **shared}
+    spec = {"restartPolicy": "Never", "initContainers": [install], "containers": [ask]}
+    metadata = {"name": "exec-server", "namespace": workshop.namespace}
+    volumes = [{"name": "shared", "emptyDir": {}}]
+    workshop.cluster.apply(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, "volumes": volumes}}
+    )
+    where = f"--namespace={workshop.namespace}"
+    workshop.cluster.kubectl(
+        "wait", where, "--for=jsonpath={.status.phase}=Failed", "pod/exec-server", "--timeout=120s"
+    )
+    said = workshop.cluster.kubectl("logs", where, "exec-server", "--container=ask")
+    assert said == 'exec-server: "nothing" is no command: say `serve`, `key` or `install`\n'
 
 
 def test_tools_of_agents_are_where_a_sandbox_looks_for_them(workshop: Workshop) -> None:
