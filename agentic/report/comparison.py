@@ -19,7 +19,7 @@ from agentic.errors import PermanentError
 from agentic.report.errors import ReportError
 from agentic.report.loading import load
 from agentic.report.style import CYCLE, GREY, canvas, picture, rate_axis, step_axis
-from agentic.report.summary import Point, SplitResult, Summary, summarize
+from agentic.report.summary import Point, SplitResult, StepFigures, Summary, summarize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +53,8 @@ class RunFigures(_Part):
     splits: dict[str, SplitResult]
     validation: dict[str, tuple[Point, ...]]
     training_rate: tuple[Point, ...]
+    steps: tuple[StepFigures, ...]
+    """Rewards and turns of each training step, with their extremes."""
     phases: dict[str, float]
     """Seconds of each step of the workflow."""
 
@@ -96,6 +98,7 @@ def _figures(run_dir: Path, *, is_control: bool) -> RunFigures:
         splits=summary.splits,
         validation=summary.validation,
         training_rate=summary.training_rate,
+        steps=summary.steps,
         phases={phase.step: round(phase.seconds, 1) for phase in summary.phases},
     )
 
