@@ -1,7 +1,8 @@
 """Amounts as Kubernetes writes them, and as people read them."""
 
+import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from types import MappingProxyType
 
 GIB = 1024**3
@@ -14,16 +15,15 @@ SUFFIXES: Mapping[str, Decimal] = MappingProxyType(
     }
 )
 
+AMOUNT = re.compile(rf"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<suffix>{'|'.join(SUFFIXES)}|)")
+
 
 def quantity(text: object) -> Decimal:
     """The number that `500m`, `200Gi` or `8` stands for. Raises ValueError for what is none."""
-    words = str(text).strip()
-    number = words.rstrip("numkKMGTPEi")
-    suffix = words[len(number) :]
-    try:
-        return Decimal(number) * (SUFFIXES[suffix] if suffix else 1)
-    except (InvalidOperation, KeyError) as error:
-        raise ValueError(f"{text!r} is no amount such as 500m, 200Gi or 8") from error
+    read = AMOUNT.fullmatch(str(text).strip())
+    if read is None:
+        raise ValueError(f"{text!r} is no amount such as 500m, 200Gi or 8")
+    return Decimal(read["number"]) * (SUFFIXES[read["suffix"]] if read["suffix"] else 1)
 
 
 def as_cpus(amount: Decimal) -> str:

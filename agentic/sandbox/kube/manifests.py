@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agentic.cluster.labels import PART, PART_LABEL, ROLE_LABEL, ROLE_PREFETCH, ROLE_SANDBOX, RUN_LABEL
 from agentic.cluster.resources import DAEMON_SETS, JOBS, NETWORK_POLICIES, PODS, JsonObject
-from agentic.cluster.settings import label_map
+from agentic.cluster.settings import label_map, toleration_list
 from agentic.sandbox.kube.names import CONTAINER, OWNER_LABEL, label_value, object_name
 from agentic.sandbox.settings import KubeSandbox
 
@@ -218,10 +218,7 @@ def _placement(settings: KubeSandbox) -> JsonObject:
     if settings.node_selector:
         placement["nodeSelector"] = label_map(settings.node_selector)
     if settings.tolerations:
-        placement["tolerations"] = [
-            {key: value for key, value in toleration.model_dump().items() if value}
-            for toleration in settings.tolerations
-        ]
+        placement["tolerations"] = toleration_list(settings.tolerations)
     return placement
 
 

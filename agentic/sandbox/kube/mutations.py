@@ -7,9 +7,9 @@ in, and what only takes rights away. A field that nobody has heard of is therefo
 """
 
 from collections.abc import Iterator
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from agentic.cluster.quantities import quantity
 from agentic.cluster.resources import JsonObject
 from agentic.sandbox.errors import SandboxSetupError
 
@@ -44,8 +44,6 @@ CONTAINER_BY_PARTS = frozenset({"securityContext", "resources", "volumeMounts"})
 """Fields that are compared in their own way."""
 
 IDENTITIES = frozenset({"runAsUser", "runAsGroup", "fsGroup"})
-SUFFIXES = {"m": Decimal("0.001"), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12)}
-SUFFIXES |= {f"{letter}i": Decimal(1024**power) for power, letter in enumerate("KMGTPE", 1)}
 MEANS_TRUE = frozenset({"automountServiceAccountToken", "enableServiceLinks", "allowPrivilegeEscalation"})
 """What is on where nothing is said."""
 NAMED = {"privileged": "the container became privileged", "readOnlyRootFilesystem": "the root file system is writable"}
@@ -173,18 +171,8 @@ def is_larger(got: Any, asked: Any) -> bool:
         return False
     try:
         return got is None or quantity(got) > quantity(asked)
-    except InvalidOperation:
+    except ValueError:
         return True
-
-
-def quantity(text: Any) -> Decimal:
-    """As Kubernetes writes them, such as `512Mi`, `500m`, `2` or `1e3`. Raises InvalidOperation."""
-    words = str(text)
-    digits = words.rstrip("mkKMGTPEi")
-    suffix = words[len(digits) :]
-    if suffix and suffix not in SUFFIXES:
-        raise InvalidOperation(f"{words} is no quantity")
-    return Decimal(digits) * SUFFIXES.get(suffix, Decimal(1))
 
 
 def _short(value: Any) -> str:

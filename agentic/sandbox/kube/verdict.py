@@ -9,13 +9,12 @@ it. What keeps a container from starting is known to the catalogue of troubles (
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import InvalidOperation
 from enum import Enum
 
 from agentic.cluster.errors import one_line
+from agentic.cluster.quantities import quantity
 from agentic.cluster.resources import JsonObject
 from agentic.cluster.troubles.waiting import ABOUT_IMAGES, HOPELESS, kind_of_waiting
-from agentic.sandbox.kube.mutations import quantity
 from agentic.sandbox.kube.names import CONTAINER
 
 
@@ -151,7 +150,7 @@ def _is_memory_set_aside(pod: JsonObject) -> bool:
     request, limit = (resources.get(kind, {}).get("memory") for kind in ("requests", "limits"))
     try:
         return quantity(request) == quantity(limit)
-    except InvalidOperation:
+    except ValueError:
         return False
 
 
