@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from agentic.cluster.errors import ApiUnavailableError
+from agentic.cluster.errors import AlreadyExistsError, ApiUnavailableError
 from agentic.cluster.resources import JsonObject
 from agentic.cluster.settings import KubeClientSettings
 from workflows.argo.server import ServerAddress, ServerWorkflows, read_message
@@ -79,6 +79,28 @@ async def test_a_log_that_the_server_breaks_off_is_an_error_and_not_its_end() ->
         assert await anext(pieces) == b"step 1\n"
         with pytest.raises(ApiUnavailableError, match="the stream broke: etcd leader changed"):
             await anext(pieces)
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_a_create_whose_answer_got_lost_is_told_from_a_name_that_is_taken(is_ours: bool) -> None:
+    held: list[JsonObject] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.method == "GET":
+            return web.json_response(held[0])
+        if held:
+            return web.json_response({"code": 6, "message": "already exists"}, status=409)
+        held.append((await request.json())["workflow"] if is_ours else workflow("1"))
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async with served(answer) as address, workflows_at(address) as workflows:
+        if is_ours:
+            assert (await workflows.create(workflow("1")))["metadata"]["name"] == "first"
+        else:
+            with pytest.raises(AlreadyExistsError):
+                await workflows.create(workflow("1"))
 
 
 def test_what_a_broken_stream_says_is_one_line() -> None:
