@@ -34,7 +34,7 @@ from agentic.cluster.objects.ray_cluster import QUEUE_LABEL
 from agentic.cluster.patience import Patience, TroubleClock
 from agentic.cluster.ray_head import CLUSTER_LABEL, RayHead, head_of, is_owned_by
 from agentic.cluster.resources import EVENTS, PODS, RAY_CLUSTERS, JsonObject, name_of, uid_of
-from agentic.cluster.troubles import Evidence, Trouble, find_troubles, name_refusal
+from agentic.cluster.troubles import Evidence, Trouble, find_troubles, make_trouble, name_refusal
 from agentic.cluster.watching import Watcher
 
 MANIFEST_ANNOTATION = "agentic-rl/manifest"
@@ -65,12 +65,17 @@ def phase_of(cluster: JsonObject) -> Phase:
         return Phase.QUEUED if QUEUE_LABEL in labels else Phase.SUSPENDED
     if status.get("state") == "failed":
         return Phase.FAILED
-    is_current = int(status.get("observedGeneration") or 0) >= int(cluster["metadata"].get("generation") or 0)
     groups = spec.get("workerGroupSpecs") or ()
     wanted = max(int(status.get("desiredWorkerReplicas") or 0), sum(int(one.get("replicas") or 0) for one in groups))
     has_workers = int(status.get("readyWorkerReplicas") or 0) >= wanted
-    is_ready = is_current and has_workers and status.get("state") == "ready" and "HeadPodReady" in true
+    is_ready = is_taken_up(cluster) and has_workers and status.get("state") == "ready" and "HeadPodReady" in true
     return Phase.READY if is_ready and (status.get("head") or {}).get("podIP") else Phase.STARTING
+
+
+def is_taken_up(cluster: JsonObject) -> bool:
+    """Whether KubeRay has seen it as it is now."""
+    observed = (cluster.get("status") or {}).get("observedGeneration")
+    return int(observed or 0) >= int(cluster["metadata"].get("generation") or 0)
 
 
 def stamped(manifest: JsonObject) -> JsonObject:
@@ -195,6 +200,7 @@ class _Waiting:
         self._say = say
         self._patience = patience
         self._clock = TroubleClock(patience)
+        self._heard_at = asyncio.get_running_loop().time()
         self._told = ""
 
     async def until_ready(self) -> RayHead:
@@ -241,7 +247,7 @@ class _Waiting:
         """Say what is in the way; raise it when it has been there for too long."""
         if cluster is None:
             return
-        troubles = find_troubles(await self._evidence(cluster, pods))
+        troubles = find_troubles(await self._evidence(cluster, pods)) + self._silence(cluster, now)
         for one in self._clock.fresh(troubles, now):
             self._say(one.line)
         if phase_of(cluster) is Phase.FAILED:
@@ -256,6 +262,16 @@ class _Waiting:
                 f"RayCluster {self._name} is not ready after {self._patience.start_seconds:.0f} s and {why}: "
                 f"{describe(cluster, pods)}"
             )
+
+    def _silence(self, cluster: JsonObject, now: float) -> list[Trouble]:
+        """No event and no state tells of an operator that is not there; it may come back."""
+        if is_taken_up(cluster):
+            self._heard_at = now
+        if now - self._heard_at < self._patience.lasting_seconds:
+            return []
+        seconds = now - self._heard_at
+        where, message = f"raycluster {self._name}", f"KubeRay has not looked at it for {seconds:.0f} s"
+        return [make_trouble("controller-silent", where, message, transient=True)]
 
     async def _evidence(self, cluster: JsonObject, pods: Sequence[JsonObject]) -> Evidence:
         """Events of these very objects: those of an earlier RayCluster of the name are still there for an hour."""

@@ -236,6 +236,7 @@ async def test_what_the_operator_cannot_make_is_named_by_its_events_but_not_by_o
     )
     task = kuberay.ensure(patience=replace(BRIEF, start_seconds=1.5))
     cluster = await kuberay.cluster()
+    await kuberay.set_status(observedGeneration=cluster["metadata"]["generation"])
     await kuberay.say_event("RayCluster", NAME, "an-earlier-one", "FailedToCreateHeadPod", said)
     with pytest.raises(RayClusterLostError, match="no trouble has a name"):
         await task
@@ -277,6 +278,19 @@ async def test_a_refusal_of_the_object_has_its_name(kuberay: KubeRay, said: str,
     kuberay.server.faults.append(Fault(method="PATCH", path="/rayclusters", status=status, message=said))
     with pytest.raises(RayClusterError, match=f"^{name}: RayCluster {NAME}: "):
         await kuberay.ensure()
+
+
+async def test_an_operator_that_is_not_there_is_named(kuberay: KubeRay) -> None:
+    """It may be restarting, so that it is waited for like what may pass."""
+    task = kuberay.ensure()
+    with pytest.raises(RayClusterLostError, match=f"^controller-silent: raycluster {NAME}: KubeRay has not looked"):
+        await task
+    task = kuberay.ensure(patience=replace(BRIEF, passing_seconds=60.0))
+    async with asyncio.timeout(20):
+        while len([line for line in kuberay.said if "controller-silent" in line]) < 2:
+            await asyncio.sleep(0.05)
+    await kuberay.make_ready()
+    await task
 
 
 async def test_one_that_kuberay_gave_up_is_told_and_replaced_by_the_next_try(kuberay: KubeRay) -> None:
