@@ -111,16 +111,19 @@ class SandboxTool(BaseTool):  # type: ignore[misc]
         headers = {"Authorization": f"Bearer {self._settings.key}"} if self._settings.key else {}
         try:
             async with asyncio.timeout(self._settings.answer_seconds), aiohttp.ClientSession(headers=headers) as client:
-                while True:
-                    async with client.post(self._settings.sandbox_fusion_url, json=body) as response:
-                        if response.status not in (BUSY, FAILED):
-                            return await _read(response)
+                while (answer := await self._post(client, body)) is None:
                     await asyncio.sleep(_PAUSE_SECONDS)
+                return answer
         except (aiohttp.ClientError, TimeoutError, SandboxUnavailableError) as error:
             reason = f"the code sandbox at {self._settings.sandbox_fusion_url} gave no answer: {error!r}"
             if agent_data is not None:
                 agent_data.extra_fields[LOST] = reason
             raise SandboxUnavailableError(reason) from error
+
+    async def _post(self, client: aiohttp.ClientSession, body: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer; None when the service asks to come again."""
+        async with client.post(self._settings.sandbox_fusion_url, json=body) as response:
+            return None if response.status in (BUSY, FAILED) else await _read(response)
 
 
 async def _read(response: aiohttp.ClientResponse) -> dict[str, Any]:
