@@ -77,7 +77,7 @@ def _refusing_local_runs(action: Action) -> Action:
 
     def act(request: Request) -> int:
         run_id = request.require_run()
-        if request.target == LOCAL or (request.target is None and verbs_local.is_here(run_id)):
+        if verbs_local.is_meant(request, run_id):
             raise CommandError(
                 f"run {run_id} is on this machine: go on with it by python3 workflows/submit.py local --run-id "
                 f"{run_id} and its other arguments, from a step with --start-from STEP; Ctrl-C ends it and cleans up. "
@@ -93,7 +93,7 @@ def status(request: Request) -> int:
     from workflows import verbs_cluster
 
     run_id = request.require_run()
-    if _is_local(request, run_id):
+    if verbs_local.is_meant(request, run_id):
         return verbs_local.status(run_id)
     return _elsewhere(run_id, lambda: asyncio.run(verbs_cluster.status(request)))
 
@@ -103,7 +103,7 @@ def report(request: Request) -> int:
     from workflows import verbs_cluster
 
     run_id = request.require_run()
-    if _is_local(request, run_id):
+    if verbs_local.is_meant(request, run_id):
         return verbs_local.report(run_id)
     return _elsewhere(run_id, lambda: asyncio.run(verbs_cluster.report(request, run_id)))
 
@@ -113,7 +113,7 @@ def logs(request: Request) -> int:
     from workflows import verbs_logs
 
     run_id, step = _run_and_step(request)
-    is_local = _is_local(request, run_id)
+    is_local = verbs_local.is_meant(request, run_id)
     if is_local:
         code = verbs_local.logs(run_id, step, follow=request.follow)
     else:
@@ -121,10 +121,6 @@ def logs(request: Request) -> int:
     if len(request.words) == 1:
         note(f"this was run {run_id}, the newest one {'of this machine' if is_local else 'on the cluster'}")
     return code
-
-
-def _is_local(request: Request, run_id: str) -> bool:
-    return request.target in (LOCAL, *LAUNCHERS) or (request.target is None and verbs_local.is_here(run_id))
 
 
 def _elsewhere(run_id: str, act: Callable[[], int]) -> int:

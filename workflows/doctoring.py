@@ -90,8 +90,7 @@ def _tell(checked: Checked) -> None:
 def explain(request: Request) -> int:
     """Say why a run failed, here or on the cluster."""
     run_id = request.require_run()
-    is_local = request.target == "local" or (request.target is None and verbs_local.is_here(run_id))
-    if is_local:
+    if verbs_local.is_meant(request, run_id):
         troubles = run_troubles.find_run_troubles(verbs_local.run_dir(run_id))
     else:
         troubles = asyncio.run(_explain(load(request), run_id, request.settings))

@@ -10,6 +10,7 @@ from workflows.display import read_progress
 from workflows.errors import CommandError
 from workflows.local.run import holder
 from workflows.pipeline import FAN_OUT
+from workflows.request import Request
 from workflows.saying import say, write
 from workflows.verbs import workspace
 
@@ -20,6 +21,11 @@ LOOK_SECONDS = 0.5
 def is_here(run_id: str) -> bool:
     """Whether the workspace has a run of that name."""
     return (workspace() / "runs" / run_id).is_dir()
+
+
+def is_meant(request: Request, run_id: str) -> bool:
+    """Whether a verb is about this workspace's run of that name and not about one on a cluster."""
+    return request.target not in (None, "argo") or (request.target is None and is_here(run_id))
 
 
 def newest_run() -> str | None:
