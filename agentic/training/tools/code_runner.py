@@ -68,15 +68,16 @@ class CodeRunner:
         image: SandboxImage,
         settings: CodeSandboxSettings,
         folders: Mapping[Path, str] | None = None,
+        run_id: str = "code",
     ) -> None:
-        """`folders`: packages by their place in the sandbox, below `LIBRARIES`."""
+        """`folders`: packages by their place in the sandbox, below `LIBRARIES`. `run_id`: whose sandboxes these are."""
         self.settings = settings
         self._provider = provider
         self._image = image
         self._folders = dict(folders or {})
         self._gate = asyncio.Semaphore(settings.concurrency)
         self._waiting = 0
-        self._run_id = f"code-{os.getpid()}"
+        self._run_id = run_id
         self._numbers = itertools.count()
 
     async def run(self, code: str, seconds: float | None = None) -> RunAnswer:
@@ -101,7 +102,7 @@ class CodeRunner:
     async def _run(self, code: str, seconds: float) -> RunAnswer:
         spec = SandboxSpec(
             run_id=self._run_id,
-            sandbox_id=f"run-{next(self._numbers)}",
+            sandbox_id=f"code-{os.getpid()}-{next(self._numbers)}",
             image=self._image,
             env={"PYTHONPATH": LIBRARIES, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
             workdir="/tmp",
@@ -145,14 +146,16 @@ class CodeRunner:
         await self._provider.close()
 
 
-def open_runner(settings: CodeSandboxSettings, sandbox: SandboxSettings, store_dir: Path) -> CodeRunner:
+def open_runner(
+    settings: CodeSandboxSettings, sandbox: SandboxSettings, store_dir: Path, run_id: str = "code"
+) -> CodeRunner:
     """A runner whose sandboxes come as these settings say. Call it within the event loop that will use it."""
     from agentic.sandbox.providers import make_provider, open_store
 
     limited = limited_sandbox(settings, sandbox)
     store = open_store(store_dir, limited)
     folders = {} if isinstance(limited, KubeSandbox) else find_libraries(settings.libraries)
-    return CodeRunner(make_provider(limited, store), _image(limited, store), settings, folders)
+    return CodeRunner(make_provider(limited, store), _image(limited, store), settings, folders, run_id)
 
 
 def limited_sandbox(settings: CodeSandboxSettings, sandbox: SandboxSettings) -> SandboxSettings:

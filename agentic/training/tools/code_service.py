@@ -110,8 +110,10 @@ async def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     key: str | None = None,
+    run_id: str = "code",
 ) -> AsyncIterator[str]:
-    """The URL of a running service, ended on exit with all that it runs.
+    """The URL of a running service, ended on exit with all that it runs. `run_id`: whose sweep finds what a service
+    that was killed has left.
 
     Raises:
         PermanentError: it would be open to other machines without a key.
@@ -120,7 +122,7 @@ async def serve(
     if key is None and not ipaddress.ip_address(host).is_loopback:
         raise PermanentError(f"the code sandbox would run anybody's code at {host}: set {KEY_VARIABLE}")
     with closing(_listen(host, port)) as listening:
-        runner = open_runner(settings, sandbox, store_dir)
+        runner = open_runner(settings, sandbox, store_dir, run_id)
         config = uvicorn.Config(make_app(runner, key), log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
         server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))

@@ -32,7 +32,7 @@ async def tools_of(job: TrainJob) -> AsyncIterator[Path | None]:
 
         key, path = secrets.token_hex(16), job.run_dir / CONFIG_FILE
         host = "127.0.0.1" if job.train.nodes == 1 else _address()
-        async with serve(tools.code, job.sandbox, job.store_dir, host=host, key=key) as url:
+        async with serve(tools.code, job.sandbox, job.store_dir, host=host, key=key, run_id=job.run_id) as url:
             write_sandbox_tool(
                 path,
                 sandbox_fusion_url=url,
