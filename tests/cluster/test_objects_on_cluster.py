@@ -86,7 +86,7 @@ REFUSED = [
     ("rbac.authorization.k8s.io", "roles", ["get", "create", "patch", "bind", "escalate"]),
     ("rbac.authorization.k8s.io", "rolebindings", ["create", "patch"]),
     ("argoproj.io", "workflows", ["create", "patch", "delete"]),
-    ("apps", "deployments", ["delete"]),
+    ("apps", "deployments", ["list", "delete"]),
     ("storage.k8s.io", "storageclasses", ["list"]),
 ]
 

@@ -52,7 +52,7 @@ RULES: tuple[Rule, ...] = (
     Rule(CLAIMS.group, (CLAIMS.plural,), ("get", "list")),
     # build-images makes BuildKit where there is none, and a Job for each image.
     Rule(JOBS.group, (JOBS.plural,), ("get", "list", "watch", "create", "delete")),
-    Rule(DEPLOYMENTS.group, (DEPLOYMENTS.plural,), ("get", "list", "create", "patch")),
+    Rule(DEPLOYMENTS.group, (DEPLOYMENTS.plural,), ("get", "create", "patch")),
     Rule(SERVICES.group, (SERVICES.plural, CONFIG_MAPS.plural), ("get", "list", "create", "patch", "delete")),
     Rule(NETWORK_POLICIES.group, (NETWORK_POLICIES.plural,), ("get", "list", "create", "patch", "delete")),
 )
