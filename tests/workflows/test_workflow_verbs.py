@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -366,6 +367,24 @@ def test_a_file_that_is_missing_is_told_from_a_reader_that_failed(
     ended = run("report", "first")
     assert (ended.code, ended.err.count("\n")) == (exit_code, 1)
     assert ended.err.startswith(line)
+
+
+def test_a_reader_whose_image_cannot_be_pulled_is_not_waited_for(run: Command, server: KubeApiServer) -> None:
+    """As after a run that failed for that very reason."""
+    server.pods.starts_pods = False
+
+    def hold(verb: str, kind: str, body: JsonObject) -> JsonObject:
+        state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+        status = {"phase": "Pending", "containerStatuses": [{"name": "main", "state": state}]}
+        return {**body, "status": status} if verb == "create" and kind == "pods" else body
+
+    server.store.admit.append(hold)
+    began = time.monotonic()
+    ended = run("report", "first")
+    assert (ended.code, ended.err.count("\n")) == (75, 1)
+    assert ended.err.endswith("cannot start: ImagePullBackOff: Back-off pulling image\n")
+    assert time.monotonic() - began < 30
+    assert not [key for key in server.store.objects if key[0] == "pods"]
 
 
 def test_explain_is_about_the_newest_workflow_and_not_about_what_was_overcome(

@@ -18,6 +18,9 @@ from workflows.errors import CommandError
 START_SECONDS = 180.0
 """How long the pod may take to start: an image may have to be pulled, a disk to be attached."""
 
+STUCK = frozenset({"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
+"""Why a container waits for what will not come while somebody waits for the pod."""
+
 LONGEST_SECONDS = 600
 """The pod ends after so long, whoever forgot it."""
 
@@ -75,6 +78,8 @@ async def _started(pods: Watcher, name: str, where: str) -> None:
         if pod is None:
             raise UnreadableError(f"pod {name} was deleted before it could read ({where}): try again")
         last[:] = [_reason(pod)]
+        if STUCK & {str(found.get("reason")) for found in _waiting(pod)}:
+            raise UnreadableError(f"the pod that reads {where} cannot start: {last[0]}")
         return True if pod["status"].get("phase") in {"Running", "Succeeded", "Failed"} else None
 
     try:
@@ -84,11 +89,14 @@ async def _started(pods: Watcher, name: str, where: str) -> None:
 
 
 def _reason(pod: JsonObject) -> str:
-    status = pod.get("status") or {}
-    waiting = [(found.get("state") or {}).get("waiting") or {} for found in status.get("containerStatuses") or []]
-    said = [f"{found.get('reason')}: {found.get('message', '')}" for found in waiting if found.get("reason")]
-    said += [found["message"] for found in status.get("conditions") or [] if found.get("message")]
+    said = [f"{found.get('reason')}: {found.get('message', '')}" for found in _waiting(pod) if found.get("reason")]
+    said += [found["message"] for found in (pod.get("status") or {}).get("conditions") or [] if found.get("message")]
     return " ".join(said[0].split()) if said else ""
+
+
+def _waiting(pod: JsonObject) -> list[JsonObject]:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return [(found.get("state") or {}).get("waiting") or {} for found in statuses]
 
 
 def _end(pod: JsonObject | None) -> int | None:
