@@ -23,8 +23,8 @@ given() { sed "s/.*--$1=\\([^ ]*\\).*/\\1/" <<<"$arguments"; }
 arguments=$*
 case $arguments in
     *"ray.scripts.scripts start"*--head*) exec PYTHON -c "$LISTEN" "$(given node-ip-address)" "$(given port)" ;;
-    *"ray.scripts.scripts start"*) exec sleep infinity ;;
-    *agentic.training.ray_nodes*) exit 0 ;;
+    *"ray.scripts.scripts start"*) touch "$AGENTIC_WORKSPACE/joined"; exec sleep infinity ;;
+    *agentic.training.ray_nodes*) until [ -e "$AGENTIC_WORKSPACE/joined" ]; do sleep 0.1; done ;;
     *) exec PYTHON "$@" ;;
 esac
 """

@@ -1,11 +1,13 @@
 """A real Slurm cluster of two nodes on this machine, for tests: Debian's slurm-wlm and munge, run by root.
 
-Each node is a set of namespaces (network, host name, mounts) with a slurmd of its own, so that the two have different
-names, different addresses and two networks between them, `eth0` and `ib0`; the controller is on the first. Nothing of
-it reaches this machine's network, every file lies in one folder, and `close` ends every process of the namespaces.
+Each node is a set of namespaces (processes, network, host name, mounts) with a slurmd of its own, so that the two have
+different names, different addresses and three networks between them; the controller is on the first. Nothing of it
+reaches this machine's network, every file lies in one folder, and all of a node's processes end with the first of them:
+by `close`, or because whoever made the cluster is gone.
 
-What is not as in a real cluster: jobs run as root, processes are tracked by their parents and not by control groups,
-and the nodes claim more CPUs than there are, since nothing here is timed.
+What is not as in a real cluster: the nodes share one machine's processors and files, jobs run as root, processes are
+tracked by their parents and not by control groups, and the nodes claim more CPUs than there are, since nothing here is
+timed.
 """
 
 import os
@@ -70,6 +72,8 @@ class SlurmCluster:
     folder: Path
     _holders: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _first: dict[str, int] = field(default_factory=dict)
+    """The first process of each node, with which all others end."""
     _namespaces: list[str] = field(default_factory=list)
 
     def start(self) -> None:
@@ -93,15 +97,14 @@ class SlurmCluster:
         self._await_idle()
 
     def close(self) -> None:
-        """End every process of the nodes, and what they have left in the folder of temporary files."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for pid in self.processes():
-                _kill(pid, number)
-            deadline = time.monotonic() + 5.0
-            while self.processes() and time.monotonic() < deadline:
-                time.sleep(0.1)
-        for process in (*self._daemons, *self._holders.values()):
+        """End every process of the nodes; `processes` says whether any is left."""
+        for holder in self._holders.values():
+            holder.kill()
+        for process in (*self._holders.values(), *self._daemons):
             process.wait()
+        deadline = time.monotonic() + 10.0
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def run(
         self, words: Sequence[str], node: str = "node1", env: Mapping[str, str] | None = None, *, timeout: float = 60.0
@@ -119,16 +122,8 @@ class SlurmCluster:
 
     def on_node(self, words: Sequence[str], node: str) -> list[str]:
         """The words that run a command on a node."""
-        return [
-            "nsenter",
-            f"--target={self._holders[node].pid}",
-            "--net",
-            "--uts",
-            "--mount",
-            f"--wdns={self.folder}",
-            "--",
-            *words,
-        ]
+        spaces = ["--pid", "--net", "--uts", "--mount", f"--wdns={self.folder}"]
+        return ["nsenter", f"--target={self._first[node]}", *spaces, "--", *words]
 
     def state(self, job: str) -> str:
         """Of a job, as Slurm calls it; it forgets one some minutes after its end."""
@@ -164,26 +159,28 @@ class SlurmCluster:
 
     def end_ray(self, node: str) -> None:
         """Kill what a job's step runs on a node, as a broken node would."""
-        namespace = _link(Path(f"/proc/{self._holders[node].pid}/ns/net"))
+        namespace = _link(Path(f"/proc/{self._first[node]}/ns/net"))
         for pid in self.processes():
             here = _link(Path(f"/proc/{pid}/ns/net")) == namespace
             if here and b"SLURM_STEP_ID=" in _environment(pid):
                 _kill(pid, signal.SIGKILL)
 
     def _hold(self, name: str) -> None:
-        """A process that keeps a node's namespaces, and dies with this one."""
+        """Make a node's namespaces; they end with a process that ends with this one."""
         make = (
             f"hostname {name} && mount --bind {self.folder}/hosts /etc/hosts && ip link set lo up && "
             f"touch {self.folder}/{name}.held && exec sleep infinity"
         )
-        words = ["setpriv", "--pdeathsig", "KILL", "--", "unshare", "--net", "--uts", "--mount", "sh", "-ec", make]
-        self._holders[name] = subprocess.Popen(words)
+        spaces = ["--net", "--uts", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
+        words = ["setpriv", "--pdeathsig", "KILL", "--", "unshare", *spaces, "sh", "-ec", make]
+        holder = self._holders[name] = subprocess.Popen(words)
         self._wait_for(self.folder / f"{name}.held")
-        self._namespaces.append(_link(Path(f"/proc/{self._holders[name].pid}/ns/net")))
+        self._first[name] = int(Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text())
+        self._namespaces.append(_link(Path(f"/proc/{self._first[name]}/ns/net")))
 
     def _connect(self) -> None:
-        """Two networks between the nodes: `eth0` with IPv4, `ib0` with both, and `v6` with IPv6 alone."""
-        first, second = (str(self._holders[name].pid) for name in NODES)
+        """Three networks between the nodes: `eth0` with IPv4, `ib0` with both, and `v6` with IPv6 alone."""
+        first, second = (str(self._first[name]) for name in NODES)
         plan = {"eth0": ["10.77.0.{}/24"], "ib0": ["10.78.0.{}/24", "fd78::{}/64"], "v6": ["fd79::{}/64"]}
         for link, addresses in plan.items():
             _ip("link", "add", link, "netns", first, "type", "veth", "peer", "name", link, "netns", second)
@@ -210,7 +207,7 @@ class SlurmCluster:
     def _daemon(self, node: str, words: Sequence[str]) -> None:
         with (self.folder / f"{words[0]}-{node}.out").open("wb") as output:
             process = subprocess.Popen(
-                self.on_node(["setpriv", "--pdeathsig", "KILL", "--", *words], node),
+                self.on_node(words, node),
                 env={**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")},
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -102,6 +102,7 @@ end_payload() {
 # asked did not hear it, so it is asked again. What is left is killed with its step.
 end_ray() {
     local step waited
+    ((${#STEPS[@]})) || return 0
     for ((waited = 0; waited < 20; waited++)); do
         for step in "${STEPS[@]}"; do is_alive "$step" && break; done || break
         if ((waited % 4 == 0)); then scancel --signal=TERM "$SLURM_JOB_ID" 2>/dev/null || true; fi
