@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 
 from agentic.cluster.client import KubeClient
+from agentic.cluster.errors import WaitTimeoutError
 from agentic.cluster.labels import STEP_LABEL, labels_of_run
 from agentic.cluster.resources import PODS, JsonObject
 from agentic.cluster.settings import ClusterSettings, label_map
@@ -84,8 +85,9 @@ async def _started(pods: Watcher, name: str, where: str) -> None:
 
     try:
         await pods.wait_for(name, has_started, timeout_seconds=START_SECONDS)
-    except TransientError as error:
-        raise UnreadableError(f"the pod that reads {where} does not start: {last[0] or error}") from error
+    except WaitTimeoutError as error:
+        reason = last[0] if last and last[0] else str(error)
+        raise UnreadableError(f"the pod that reads {where} does not start: {reason}") from error
 
 
 def _reason(pod: JsonObject) -> str:
