@@ -16,7 +16,7 @@ KINDS = (
         "create the Secret with that key in the namespace, or correct its name in the settings",
         (
             sign(STARTING, r'\bsecret "[^"]+" not found|couldn\'t find key \S+ in Secret', CONFIG),
-            sign((Place.EVENT,), r'secret "[^"]+" not registered|references non-existent secret key', CONFIG),
+            sign((Place.EVENT,), r"references non-existent secret key", "kubelet 1.34, pkg/volume/secret/secret.go"),
         ),
     ),
     Kind(
@@ -77,10 +77,12 @@ KINDS = (
             sign(ENDING, r"^OOMKilled\b", "containerd, task exit by the kernel's OOM killer"),
             sign(
                 SAYING,
-                r"node running low on memory|ray\.exceptions\.OutOfMemoryError|Task was killed due to the node",
-                "Ray 2.60, ray/exceptions.py and memory monitor",
+                r"killed due to the node running low on memory|ray\.exceptions\.OutOfMemoryError",
+                "Ray 2.60, raylet and ray/exceptions.py",
             ),
-            sign(SAYING, r"^MemoryError\b|\bCannot allocate memory\b", "Python 3.12; Linux, ENOMEM"),
+            sign(
+                SAYING, r"^MemoryError\b|^(?!.*shared memory).*\bCannot allocate memory\b", "Python 3.12; Linux, ENOMEM"
+            ),
         ),
         transient=True,
         remedies={
@@ -154,7 +156,7 @@ KINDS = (
         signs=(
             sign(
                 (*STATUS, Place.EVENT),
-                r"^DeadlineExceeded\b|longer than the specified deadline|exceeded (?:its|workflow) deadline"
+                r"^DeadlineExceeded\b|longer than the specified deadline|exceeded its deadline"
                 r"|Max duration limit exceeded",
                 "kubelet 1.34, active_deadline.go; Job controller; Argo 4.0.5, workflow/controller/operator.go",
             ),

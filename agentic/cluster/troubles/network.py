@@ -24,8 +24,7 @@ KINDS = (
         (
             sign(
                 SAYING,
-                r"Could not fetch URL|after connection broken by .*/simple/|No matching distribution found for"
-                r"|Connection to \S*pypi\S* timed out",
+                r"Could not fetch URL|after connection broken by .*/simple/|Connection to \S*pypi\S* timed out",
                 "pip 25, _internal/network and index/collector.py",
             ),
         ),

@@ -71,7 +71,7 @@ KINDS = (
         (
             sign(
                 SCHEDULING,
-                r"didn't match Pod's node affinity/selector|didn't match node selector",
+                r"didn't match Pod's node affinity/selector",
                 "kube-scheduler 1.34, plugins/nodeaffinity/node_affinity.go",
             ),
         ),
@@ -83,7 +83,7 @@ KINDS = (
         (
             sign(
                 SCHEDULING,
-                r"had untolerated taint|had taints? that the pod didn't tolerate",
+                r"had untolerated taint|had taints that the pod didn't tolerate",
                 "kube-scheduler 1.34, plugins/tainttoleration/taint_toleration.go",
             ),
         ),

@@ -65,7 +65,9 @@ KINDS = (
         "delete old runs and checkpoints, or make the claim larger",
         (
             sign(
-                SAYING, r"No space left on device|no space left (?:on device|at )|Disk quota exceeded", "Linux, ENOSPC"
+                SAYING,
+                r"^(?!.*shared memory).*No space left on device|no space left (?:on device|at )|Disk quota exceeded",
+                "Linux, ENOSPC",
             ),
         ),
         transient=True,

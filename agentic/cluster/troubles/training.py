@@ -36,7 +36,7 @@ KINDS = (
         (
             sign(
                 SAYING,
-                r"Error while deserializing header|MetadataIncompleteBuffer|model\S* is not complete: "
+                r"Error while deserializing header|^(?:\S+: )?\S+ is not complete: "
                 r"|does not appear to have a file named (?:pytorch_model|model)",
                 "safetensors; transformers; agentic.models",
             ),
@@ -73,8 +73,9 @@ KINDS = (
         (
             sign(
                 SAYING,
-                r"must be divisible by (?:minimal possible batch size|model_parallel_size)|not divisible by",
-                "verl 0.9.1, utils/config.py",
+                r"must be divisible by (?:minimal possible batch size|ulysses_sp_size|parameter_sync_step)"
+                r"|must be divisible by tensor parallel size",
+                "verl 0.9.1, utils/config.py, models/transformers and trainer/ppo; vLLM 0.24, config/model.py",
             ),
         ),
     ),
@@ -91,7 +92,7 @@ KINDS = (
         (
             sign(
                 SAYING,
-                r"has been marked dead|The actor died because its node has died|owner's node has crashed"
+                r"has been marked dead|The actor died because its node has died|Owner's node has crashed"
                 r"|ray\.exceptions\.NodeDiedError",
                 "Ray 2.60, gcs and ray/exceptions.py",
             ),
