@@ -25,7 +25,7 @@ USER = 1000
 """Of the rootless image; another one needs another image."""
 
 STORE = "/var/lib/buildkit"
-ROOTLESS_SOCKET = f"/run/user/{USER}/buildkit/buildkitd.sock"
+SOCKET, ROOTLESS_SOCKET = "/run/buildkit/buildkitd.sock", f"/run/user/{USER}/buildkit/buildkitd.sock"
 CONFIG_FILE, AUTHORITIES_FILE = "buildkitd.toml", "registry-ca.pem"
 AUTHORITIES_FOLDER = "/etc/ssl/certs/agentic-rl"
 CONFIG_ANNOTATION = "agentic-rl/config"
@@ -113,8 +113,8 @@ def _deployment(settings: ClusterSettings, files: _Files) -> JsonObject:
 
 
 def _container(chosen: BuildKitSettings, files: _Files) -> JsonObject:
-    # buildctl asks the socket of its own image's user, which it finds by itself.
-    probe = {"exec": {"command": ["buildctl", "debug", "workers"]}, "timeoutSeconds": 10}
+    asks = ["buildctl", f"--addr={_socket(chosen)}", "debug", "workers"]
+    probe = {"exec": {"command": asks}, "timeoutSeconds": 10}
     share = {"cpu": chosen.cpu, "memory": chosen.memory}
     mounts = [
         {"name": "config", "mountPath": "/etc/buildkit-config", "readOnly": True},
@@ -146,9 +146,12 @@ def _trusting(files: _Files) -> JsonObject:
     return {"env": [{"name": "SSL_CERT_DIR", "value": f"/etc/ssl/certs:{AUTHORITIES_FOLDER}"}]}
 
 
+def _socket(chosen: BuildKitSettings) -> str:
+    return f"unix://{ROOTLESS_SOCKET if chosen.rootless else SOCKET}"
+
+
 def _arguments(chosen: BuildKitSettings) -> list[str]:
-    socket = ROOTLESS_SOCKET if chosen.rootless else "/run/buildkit/buildkitd.sock"
-    words = [f"--config=/etc/buildkit-config/{CONFIG_FILE}", f"--root={STORE}", "--addr", f"unix://{socket}"]
+    words = [f"--config=/etc/buildkit-config/{CONFIG_FILE}", f"--root={STORE}", "--addr", _socket(chosen)]
     words += ["--addr", f"tcp://0.0.0.0:{chosen.port}"]
     if chosen.server_secret is not None:
         words += ["--tlscacert=/certs/ca.pem", "--tlscert=/certs/cert.pem", "--tlskey=/certs/key.pem"]

@@ -6,7 +6,7 @@ import pytest
 
 from agentic.cluster.objects.buildkit import buildkit
 from agentic.cluster.resources import JsonObject
-from agentic.cluster.settings import ClusterSettings
+from agentic.cluster.settings import BuildKitSettings, ClusterSettings
 
 PEM = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
 
@@ -38,6 +38,17 @@ def test_without_any_the_image_s_own_authorities_stay_as_they_are() -> None:
     (container,) = pod(objects)["spec"]["containers"]
     assert "env" not in container
     assert {mount["name"] for mount in container["volumeMounts"]} == {"config", "store"}
+
+
+@pytest.mark.parametrize("image", ["moby/buildkit:v0.32.2", "moby/buildkit:v0.32.2-rootless"])
+def test_its_probes_ask_where_it_listens(image: str) -> None:
+    """Whatever environment the image has, or lacks, for its client."""
+    chosen = BuildKitSettings(image=image, rootless=image.endswith("-rootless"))
+    objects = {body["kind"]: body for body in buildkit(ClusterSettings(buildkit=chosen))}
+    (container,) = pod(objects)["spec"]["containers"]
+    listens = [word for word in container["args"] if word.startswith("unix://")]
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["exec"]["command"][1] == f"--addr={listens[0]}"
 
 
 @pytest.mark.parametrize("change", [{"authorities": PEM}, {"plain_http": ["10.0.0.5:5000"]}])
