@@ -19,7 +19,7 @@ from agentic.cluster.doctor.checks import ALL
 from agentic.cluster.doctor.evidence import gather_evidence, judge_silence
 from agentic.cluster.doctor.examining import NO_ANSWER, Checked, Report, examine
 from agentic.cluster.errors import ApiUnavailableError, CredentialsError
-from agentic.cluster.resources import EVENTS, PODS, WORKFLOWS, name_of
+from agentic.cluster.resources import EVENTS, PODS, WORKFLOWS, JsonObject, name_of
 from agentic.cluster.sweep import STEP_OF
 from agentic.cluster.troubles import Evidence, Trouble, find_troubles, grouped
 from steps import failures, needs, run_troubles
@@ -127,7 +127,7 @@ def about_newest(evidence: Evidence) -> Evidence:
     if not made:
         return evidence
     *earlier, newest = sorted(made, key=lambda body: str(body["metadata"].get("creationTimestamp")))
-    newest = unpacked(newest)
+    newest = _last_words_first(unpacked(newest))
     well = {name for name, step in steps_of(newest).items() if step.get("phase") == "Succeeded"}
     overcome = {pod_name(newest, attempt) for name in well for attempt in attempts_of(newest, steps_of(newest)[name])}
     names = {name_of(body) for body in earlier}
@@ -143,6 +143,15 @@ def about_newest(evidence: Evidence) -> Evidence:
         objects=[newest, *(body for body in evidence.objects if body["kind"] != WORKFLOWS.kind)],
         logs={name: text for name, text in evidence.logs.items() if name not in well},
     )
+
+
+def _last_words_first(workflow: JsonObject) -> JsonObject:
+    """Of several attempts with the same kind of trouble the first that is seen is told: the last attempt's."""
+    status = workflow.get("status") or {}
+    nodes = sorted(
+        (status.get("nodes") or {}).items(), key=lambda one: str(one[1].get("startedAt") or ""), reverse=True
+    )
+    return {**workflow, "status": {**status, "nodes": dict(nodes)}} if nodes else workflow
 
 
 def exit_code(troubles: Sequence[Trouble]) -> int:

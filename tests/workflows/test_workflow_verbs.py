@@ -369,8 +369,8 @@ def test_a_file_that_is_missing_is_told_from_a_reader_that_failed(
     assert ended.err.startswith(line)
 
 
-def test_a_reader_whose_image_cannot_be_pulled_is_not_waited_for(run: Command, server: KubeApiServer) -> None:
-    """As after a run that failed for that very reason."""
+def holds_pods(server: KubeApiServer) -> None:
+    """Their image cannot be pulled."""
     server.pods.starts_pods = False
 
     def hold(verb: str, kind: str, body: JsonObject) -> JsonObject:
@@ -379,6 +379,27 @@ def test_a_reader_whose_image_cannot_be_pulled_is_not_waited_for(run: Command, s
         return {**body, "status": status} if verb == "create" and kind == "pods" else body
 
     server.store.admit.append(hold)
+
+
+def test_explain_tries_once_to_read_a_volume_that_no_pod_can_read(run: Command, server: KubeApiServer) -> None:
+    """Two steps have failed, and training is one of them, so that logs and records are asked for."""
+    body = has_failed(server)
+    nodes = body["status"]["nodes"]
+    nodes["agentic-rl-first.train"] |= {"type": "Retry", "phase": "Failed", "message": "main: Error (exit code 78)"}
+    claim = CLAIMS.head("verl-runs") | {"status": {"phase": "Bound"}}
+    server.store.objects[(CLAIMS.plural, "default", "verl-runs")] = _stored(claim)
+    pod = {"kind": "Pod", "metadata": {"name": "x", "namespace": "default", "labels": {"agentic-rl/run": "first"}}}
+    server.store.objects[("pods", "default", "x")] = _stored(pod)
+    holds_pods(server)
+    ended = run("explain", "first")
+    assert (ended.code, ended.err) == (78, "")
+    assert "train: Error (exit code 78)" in ended.out
+    assert len([request for request in server.requests if request.startswith("POST")]) == 1
+
+
+def test_a_reader_whose_image_cannot_be_pulled_is_not_waited_for(run: Command, server: KubeApiServer) -> None:
+    """As after a run that failed for that very reason."""
+    holds_pods(server)
     began = time.monotonic()
     ended = run("report", "first")
     assert (ended.code, ended.err.count("\n")) == (75, 1)
@@ -400,9 +421,14 @@ def test_explain_is_about_the_newest_workflow_and_not_about_what_was_overcome(
         status = {"phase": "Failed", "containerStatuses": [{"name": "main", "state": state}]}
         made = {"kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": labels}, "status": status}
         server.store.objects[("pods", "default", name)] = _stored(made)
+    nodes = body["status"]["nodes"]
+    nodes["agentic-rl-first.build-images(1:1/2)(1)"]["startedAt"] = "2026-01-01T11:00:00Z"
+    for attempt in (0, 1):
+        nodes[f"agentic-rl-first.build-images(1:1/2)({attempt})"]["displayName"] = f"build-images(1:1/2)({attempt})"
     ended = run("explain", "first")
     assert pod in ended.out
     assert overcome not in ended.out
+    assert "step build-images: Error (exit code 78)" in ended.out, "the last attempt's reason"
     second = _stored({**body, "metadata": {**body["metadata"], "name": "agentic-rl-first-attempt-2"}})
     second["metadata"]["creationTimestamp"] = "2026-01-02T10:00:00Z"
     second["status"] = {"phase": "Succeeded", "nodes": {}}

@@ -12,7 +12,7 @@ from agentic.cluster.resources import CLAIMS, WORKFLOWS, JsonObject, name_of
 from agentic.errors import AgenticError
 from workflows.argo.attempts import recorded_settings
 from workflows.argo.nodes import phase_of, steps_of
-from workflows.argo.volume import read_files
+from workflows.argo.volume import UnreadableError, read_files
 
 LONGEST_BYTES = 64 * 1024 * 1024
 """Of what is read; more is left out."""
@@ -75,6 +75,8 @@ class Volume:
                 content += piece
                 if len(content) > LONGEST_BYTES:
                     break
+        except UnreadableError:
+            self._bound.clear()  # the next pod would be waited for in vain as well
         except AgenticError:
             return content
         return content
