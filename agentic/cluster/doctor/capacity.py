@@ -1,11 +1,13 @@
 """Checks of the nodes: are they well, is there room for each pod of a run, and are the GPUs what the images need."""
 
+from collections.abc import Sequence
+
 from agentic.cluster.client import KubeClient
 from agentic.cluster.doctor.examining import if_allowed
-from agentic.cluster.doctor.facts import Facts
+from agentic.cluster.doctor.facts import Facts, PodNeed
 from agentic.cluster.doctor.fitting import judge_room, read_nodes
 from agentic.cluster.doctor.gpus import judge_gpus
-from agentic.cluster.resources import NODES, Resource
+from agentic.cluster.resources import NODES, JsonObject, Resource
 from agentic.cluster.settings import label_map
 from agentic.cluster.troubles import Evidence, Trouble, find_troubles
 
@@ -14,8 +16,15 @@ ALL_PODS = Resource("", "v1", "pods", "Pod", is_namespaced=False)
 
 
 async def check_nodes(client: KubeClient, facts: Facts) -> list[Trouble]:
-    nodes = await client.list(NODES)
-    return find_troubles(Evidence(objects=[{"kind": NODES.kind, **node} for node in nodes.items]))
+    """Of the nodes that some pod of the run may land on: others' are not in its way."""
+    nodes = concerned((await client.list(NODES)).items, facts.pods)
+    return find_troubles(Evidence(objects=[{"kind": NODES.kind, **node} for node in nodes]))
+
+
+def concerned(nodes: Sequence[JsonObject], needs: Sequence[PodNeed]) -> list[JsonObject]:
+    """By the labels that pods ask for. Pure."""
+    wanted = [need.selector.items() for need in needs] or [{}.items()]
+    return [node for node in nodes if any(one <= (node["metadata"].get("labels") or {}).items() for one in wanted)]
 
 
 async def check_room(client: KubeClient, facts: Facts) -> list[Trouble]:

@@ -207,8 +207,11 @@ async def test_who_is_not_let_in_is_told_why(known: Any, said: str, scheme: Any)
         client(registry, known(registry.host)) as images,
     ):
         registry.push("tasks/one", "latest")
-        with pytest.raises(RegistryRefusedError, match=said):
+        with pytest.raises(RegistryRefusedError, match=said) as refused:
             await images.digest_of(reference(registry))
+        told = str(refused.value)
+        assert "wrong" not in told
+        assert base64.b64encode(b"me:wrong").decode() not in told
 
 
 async def test_a_limit_is_waited_out_as_long_as_the_registry_says_and_by_everybody() -> None:

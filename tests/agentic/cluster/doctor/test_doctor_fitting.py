@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentic.cluster.doctor import PodNeed
+from agentic.cluster.doctor.capacity import concerned
 from agentic.cluster.doctor.fitting import judge_room, read_nodes, requests_of
 from agentic.cluster.quantities import quantity
 from agentic.cluster.troubles import Trouble
@@ -133,6 +134,13 @@ def test_a_taint_is_named_unless_it_is_tolerated() -> None:
 def test_nodes_that_are_cordoned_or_not_ready_take_nothing() -> None:
     nodes = [node("a", closed=True), node("b", ready="False")]
     assert names(judge(need(), nodes)) == ["nodes-closed"]
+
+
+def test_nodes_that_no_pod_of_the_run_may_land_on_are_not_looked_at() -> None:
+    mine, other = node("a", labels={"pool": "gpu"}), node("b", labels={"pool": "web"})
+    assert concerned([mine, other], [need(selector={"pool": "gpu"})]) == [mine]
+    assert concerned([mine, other], [need(selector={"pool": "gpu"}), need()]) == [mine, other]
+    assert concerned([mine, other], []) == [mine, other]
 
 
 def test_what_runs_before_the_containers_counts_by_its_largest_and_sidecars_count_along() -> None:
