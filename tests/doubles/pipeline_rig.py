@@ -106,7 +106,7 @@ class Pipeline:
     def argo(self, *words: str) -> Ended:
         """Argo's own command line."""
         program = str(Toolbox(self.cluster.layout).path("argo"))
-        where = [f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={self.namespace}"]
+        where = [f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={self.namespace}", "--no-color"]
         return self._run("argo", words, [program, *words, *where], 120)
 
     def _run(self, shown: str, words: Sequence[str], command: Sequence[str], timeout_seconds: float) -> Ended:
