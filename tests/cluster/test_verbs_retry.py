@@ -85,7 +85,9 @@ def test_of_two_retries_at_once_one_does_it_and_the_other_says_that_it_goes_on(a
     assert None in ended, ended
     assert all(isinstance(error, CommandError) for error in ended if error is not None), ended
     (tmp_path / "go").touch()
-    assert phase_of(argo.until_over("agentic-rl-twice")) == "Succeeded"
+    again = argo.until_over("agentic-rl-twice")
+    assert phase_of(again) == "Succeeded"
+    assert next(node.attempt for node in nodes_of(again) if node.name == "report") == 1, "no pod of it was removed"
 
 
 def _restarted_by_argo(cluster: ClusterAccess, argo: ArgoRig, workflow: dict[str, Any]) -> dict[str, Any]:

@@ -250,8 +250,9 @@ def test_a_retry_is_worked_out_again_when_somebody_changes_the_workflow_meanwhil
 
     def meddle(change: Change) -> None:
         if change.kind == "DELETED" and change.key[0] == "pods":
-            metadata = {**body["metadata"], "labels": {**body["metadata"]["labels"], "seen": "by-somebody"}}
-            server.store.replace(FIRST, {**body, "metadata": metadata})
+            found = server.store.objects[FIRST]
+            metadata = {**found["metadata"], "labels": {**found["metadata"]["labels"], "seen": "by-somebody"}}
+            server.store.replace(FIRST, {**found, "metadata": metadata})
 
     server.store.observers.append(meddle)
     ended = run("retry", "first")
@@ -260,10 +261,32 @@ def test_a_retry_is_worked_out_again_when_somebody_changes_the_workflow_meanwhil
     assert after["status"]["phase"] == ""
     assert after["metadata"]["labels"]["seen"] == "by-somebody"
     assert "workflows.argoproj.io/completed" not in after["metadata"]["labels"]
-    assert len([request for request in server.requests if request.startswith("PATCH")]) == 2
+    assert len([request for request in server.requests if request.startswith("PATCH")]) == 4, "claimed and done, twice"
     again = run("retry", "first")
     assert (again.code, again.err.count("\n")) == (78, 1)
     assert again.err.startswith("agentic-rl-first is Pending: only failed steps are retried")
+
+
+def test_a_retry_that_comes_too_late_removes_no_pod_of_a_new_attempt(run: Command, server: KubeApiServer) -> None:
+    """New attempts have pods of the old names: they come between what the late one reads and what it does."""
+    body = has_failed(server)
+    (pod,) = pods_of(body, "build-images-1").values()
+    late = [True]
+
+    def win(verb: str, kind: str, changed: JsonObject) -> JsonObject:
+        if kind == WORKFLOWS and late and late.pop():
+            status = {**body["status"], "phase": "Running"}
+            server.store.replace(FIRST, {**body, "status": status})
+            made = {"kind": "Pod", "metadata": {"name": pod, "namespace": "default"}, "status": {"phase": "Running"}}
+            server.store.objects[("pods", "default", pod)] = _stored(made)
+            raise Refusal(409, "Conflict", "the object has been modified")
+        return changed
+
+    server.store.admit.append(win)
+    ended = run("retry", "first")
+    assert (ended.code, ended.err.count("\n")) == (78, 1)
+    assert ended.err.startswith("agentic-rl-first is Running: only what failed is retried")
+    assert ("pods", "default", pod) in server.store.objects
 
 
 def two_workflows(server: KubeApiServer) -> list[str]:

@@ -20,6 +20,9 @@ read how they ended."""
 LOOK_SECONDS = 60.0
 """Without a change for so long, the object is asked for: a watch that is refused goes on trying, and says nothing."""
 
+CLAIM = "agentic-rl/retried"
+"""Annotation: when somebody last began to retry the Workflow."""
+
 WRITES = 5
 """How often a change is worked out again because somebody changed the object meanwhile."""
 
@@ -68,14 +71,22 @@ class KubeWorkflows:
     async def retry(self, name: str) -> None:
         for left in reversed(range(WRITES)):
             found = await self.get(name)
-            changed = restart(found, datetime.now(UTC))
-            await self._delete_pods(changed)
+            restart(found, datetime.now(UTC))
             try:
-                await self._client.patch(WORKFLOWS, name, _replacing(found, changed.workflow), kind="json")
+                await self._retry(found)
                 return
             except ConflictError:
                 if not left:
                     raise
+
+    async def _retry(self, found: JsonObject) -> None:
+        """The version is claimed before pods go, so that of several retries only the last to claim goes through: one
+        that is too late must not remove the pods of new attempts, which are called as the old ones were."""
+        name, now = name_of(found), datetime.now(UTC)
+        claimed = await self._client.patch(WORKFLOWS, name, _claiming(found, now), kind="json")
+        changed = restart(claimed, now)
+        await self._delete_pods(changed)
+        await self._client.patch(WORKFLOWS, name, _replacing(claimed, changed.workflow), kind="json")
 
     async def _delete_pods(self, changed: Restart) -> None:
         """A controller that finds a pod of the name it wants takes it for its own, even one that is ending."""
@@ -98,11 +109,19 @@ class KubeWorkflows:
             yield piece
 
 
+def _claiming(found: JsonObject, now: datetime) -> list[JsonObject]:
+    annotations = {**(found["metadata"].get("annotations") or {}), CLAIM: now.isoformat()}
+    return [_same_version(found), {"op": "add", "path": "/metadata/annotations", "value": annotations}]
+
+
 def _replacing(before: JsonObject, after: JsonObject) -> list[JsonObject]:
-    """A patch that holds only for the very version that was read: another one is a conflict, where a `test` that fails
-    would be refused as invalid."""
     parts = [part for part in ("spec", "status") if before.get(part) != after.get(part)]
     labels = {"op": "replace", "path": "/metadata/labels", "value": after["metadata"].get("labels") or {}}
     changes = [{"op": "replace", "path": f"/{part}", "value": after[part]} for part in parts]
-    version = {"op": "replace", "path": "/metadata/resourceVersion", "value": version_of(before)}
-    return [version, *([labels] if before["metadata"].get("labels") else []), *changes]
+    return [_same_version(before), *([labels] if before["metadata"].get("labels") else []), *changes]
+
+
+def _same_version(before: JsonObject) -> JsonObject:
+    """Makes a patch hold only for the very version that was read: another one is a conflict, where a `test` that fails
+    would be refused as invalid."""
+    return {"op": "replace", "path": "/metadata/resourceVersion", "value": version_of(before)}
