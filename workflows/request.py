@@ -124,6 +124,13 @@ class Request:
         words += ["--start-from", self.start_from] if self.start_from else []
         return " ".join([*assignments, shlex.join([*words, *self.settings])])
 
+    def about(self, verb: str, run_id: str, namespace: str, *more: str) -> str:
+        """The shell command for a verb about a run on the cluster, with all of this one that says where the run is."""
+        where = [] if namespace == "default" else [f"cluster.namespace={namespace}"]
+        where += [word for word in self.settings if word.removeprefix("--").startswith("cluster.argo_")]
+        target = ["--target", "argo"] if self.target == "argo" else []
+        return " ".join(["python3 workflows/submit.py", shlex.join([verb, run_id, *more, *target, *where])])
+
 
 def checked_run(word: str) -> str:
     """A word that may be a run's name.

@@ -6,7 +6,7 @@ the run goes on.
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 
 from rich.console import Console
@@ -33,8 +33,6 @@ ENDING_SECONDS = 600.0
 GONE_SECONDS = 300.0
 """How long what `cleanup` has removed may take to be gone, the grace of Ray's pods included."""
 
-SUBMIT = "python3 workflows/submit.py"
-
 
 def _connected(request: Request) -> AbstractAsyncContextManager[Connection]:
     return connected(load(request).cluster, os.environ)
@@ -56,34 +54,34 @@ async def _create_and_say(
 
 async def _follow_if_asked(request: Request, connection: Connection, name: str, run_id: str) -> int:
     if request.follow:
-        return await _follow(connection, name, run_id)
-    say(f"to watch it: {SUBMIT} watch {run_id}")
+        return await _follow(request, connection, name, run_id)
+    say(f"to watch it: {request.about('watch', run_id, connection.namespace)}")
     return 0
 
 
-async def _follow(connection: Connection, name: str, run_id: str) -> int:
+async def _follow(request: Request, connection: Connection, name: str, run_id: str) -> int:
     try:
         workflow = await follow(connection.workflows, name, Console(highlight=False))
     except asyncio.CancelledError:
-        say(f"run {run_id} goes on; to end it: {SUBMIT} stop {run_id}")
+        say(f"run {run_id} goes on; to end it: {request.about('stop', run_id, connection.namespace)}")
         raise
-    _say_end(workflow, run_id)
+    _say_end(workflow, run_id, lambda verb: request.about(verb, run_id, connection.namespace))
     return exit_code(workflow)
 
 
-def _say_end(workflow: JsonObject, run_id: str) -> None:
+def _say_end(workflow: JsonObject, run_id: str, command: Callable[[str], str]) -> None:
     steps = steps_of(workflow)
     if phase_of(workflow) != "Succeeded":
         reason = (workflow.get("status") or {}).get("message", "")
         say(f"run {run_id} {phase_of(workflow)}{f': {reason}' if reason else ''}")
-        say(f"why: {SUBMIT} explain {run_id}; to try the failed steps again: {SUBMIT} retry {run_id}")
+        say(f"why: {command('explain')}; to try the failed steps again: {command('retry')}")
         return
     if "evaluate" in steps:
         found = {name: output_of(steps["evaluate"], name) for name in ("split", "before", "after", "checkpoint")}
         if found["split"]:
             say(f"{found['split']:<24} resolve rate {found['before']} -> {found['after']}")
             say(f"checkpoint  {found['checkpoint']} on the volume of runs")
-    say(f"report      {SUBMIT} report {run_id} > report.html")
+    say(f"report      {command('report')} > report.html")
 
 
 def watch(request: Request) -> int:
@@ -96,7 +94,7 @@ async def _watch(request: Request) -> int:
     async with _connected(request) as connection:
         newest = (await attempts_of_run(connection.workflows, run_id))[-1]
         say(f"workflow {name_of(newest)}: {connection.link(name_of(newest))}")
-        return await _follow(connection, name_of(newest), run_id)
+        return await _follow(request, connection, name_of(newest), run_id)
 
 
 async def status(request: Request) -> int:
@@ -128,7 +126,7 @@ async def _retry(request: Request) -> int:
         if phase not in {"Failed", "Error"}:
             raise CommandError(
                 f"{name} is {phase}: only failed steps are retried; to do some again: "
-                f"{SUBMIT} resume {run_id} --from STEP"
+                f"{request.about('resume', run_id, connection.namespace, '--from', 'STEP')}"
             )
         failed = [node.name for node in nodes_of(newest) if node.phase in {"Failed", "Errored"}]
         await connection.workflows.retry(name)
@@ -158,8 +156,9 @@ async def _stop(request: Request) -> int:
     run_id = request.require_run()
     async with _connected(request) as connection:
         ending = await _end_all(connection, await attempts_of_run(connection.workflows, run_id))
+        going_on = request.about("retry", run_id, connection.namespace)
         for name in ending:
-            say(f"workflow {name} ends its steps and cleans up; to go on then: {SUBMIT} retry {run_id}")
+            say(f"workflow {name} ends its steps and cleans up; to go on then: {going_on}")
         if not ending:
             say(f"run {run_id} has ended already")
     return 0

@@ -114,6 +114,21 @@ def test_submit_makes_what_runs_share_and_then_what_render_prints(run: Command, 
     assert again.err.count("\n") == 1
 
 
+def test_the_commands_that_are_named_find_the_run_where_it_is(run: Command, server: KubeApiServer) -> None:
+    """They carry namespace, server and target; typed as they stand, they are about the same run."""
+    ended = run(
+        "--profile", "demo", "--run-id", "first", "cluster.namespace=rl", "cluster.argo_ui=https://argo.example"
+    )
+    *_, last = ended.out.splitlines()
+    assert last == (
+        "to watch it: python3 workflows/submit.py watch first cluster.namespace=rl cluster.argo_ui=https://argo.example"
+    )
+    ended = run("stop", "first", "--target", "argo", "cluster.namespace=rl")
+    assert ended.out.endswith("python3 workflows/submit.py retry first --target argo cluster.namespace=rl\n")
+    words = ended.out.partition("submit.py ")[2].split()
+    assert run(*words).err.startswith("agentic-rl-first is Pending: only failed steps are retried; to do some again: ")
+
+
 def test_a_context_with_another_namespace_is_pointed_out(
     run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
