@@ -132,7 +132,8 @@ def _algorithm(train: TrainSettings) -> Overrides:
 def _batching(section: str, prefix: str, train: TrainSettings) -> Overrides:
     """Fixed micro batches where they are set, else dynamic ones by token count."""
     if train.micro_batch_rollouts is not None:
-        return {f"{section}.{prefix}micro_batch_size_per_gpu": train.micro_batch_rollouts}
+        only_scores = train.log_prob_micro_batch_rollouts if prefix == "log_prob_" else None
+        return {f"{section}.{prefix}micro_batch_size_per_gpu": only_scores or train.micro_batch_rollouts}
     return {
         f"{section}.{'log_prob_' if prefix.startswith('log') else ''}use_dynamic_bsz": True,
         f"{section}.{prefix}max_token_len_per_gpu": train.max_tokens_per_gpu,

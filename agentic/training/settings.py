@@ -54,6 +54,10 @@ class TrainSettings(Settings):
     micro_batch_rollouts: int | None = Field(None, gt=0)
     """Rollouts of one forward pass on one GPU; `None` = dynamic batches by token count."""
 
+    log_prob_micro_batch_rollouts: int | None = Field(None, gt=0)
+    """The same where only log-probabilities are computed, which takes less memory; `None` = as `micro_batch_rollouts`,
+    and without that one unused."""
+
     max_tokens_per_gpu: int = Field(12288, gt=0)
     """Tokens of one dynamic batch on one GPU (`ppo_max_token_len_per_gpu`); at least prompt + response."""
 

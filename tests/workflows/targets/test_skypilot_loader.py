@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(__file__).parent / "golden"
@@ -19,7 +20,7 @@ task = sky.Task.from_yaml(sys.argv[1])
 print(json.dumps({
     "name": task.name, "nodes": task.num_nodes, "ports": resources.ports, "memory": resources.memory,
     "accelerators": resources.accelerators, "infra": resources.infra.to_str(), "image": resources.image_id,
-    "secrets": sorted(ref.name for ref in task.managed_secrets), "run": task.run, "setup": task.setup,
+    "secrets": sorted(str(ref) for ref in task.managed_secret_refs), "run": task.run, "setup": task.setup,
 }))
 """
 
@@ -31,6 +32,27 @@ def load(path: Path, home: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"HOME": str(home), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
     words = [str(PYTHON), "-c", LOAD, str(path)]
     return subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "accelerators", "secrets"),
+    [
+        ("verl-ppo", 2, {"H100": 1}, ["RAY_AUTH_TOKEN", "WANDB_API_KEY"]),
+        ("verl-grpo", 2, {"H100": 1}, ["RAY_AUTH_TOKEN", "WANDB_API_KEY"]),
+        ("agentic-grpo", 1, {"H100": 8}, ["RAY_AUTH_TOKEN"]),
+    ],
+)
+def test_skypilot_reads_the_task_as_we_mean_it(
+    name: str, nodes: int, accelerators: dict[str, int], secrets: list[str], tmp_path: Path
+) -> None:
+    done = load(GOLDEN / f"{name}.yaml", tmp_path)
+    assert done.returncode == 0, done.stderr
+    read = json.loads(done.stdout.splitlines()[-1])
+    assert (read["name"], read["nodes"], read["accelerators"]) == (name, nodes, accelerators)
+    assert (read["ports"], read["memory"]) == (["8265"], "128+")
+    assert [secret for secret in secrets if any(secret in one for one in read["secrets"])] == secrets
+    task = yaml.safe_load((GOLDEN / f"{name}.yaml").read_text())
+    assert (read["run"], read["setup"]) == (task["run"], task["setup"])
 
 
 def test_a_mistake_in_a_task_would_be_found(tmp_path: Path) -> None:

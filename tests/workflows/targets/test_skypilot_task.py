@@ -14,13 +14,33 @@ from workflows.settings import load_settings
 from workflows.targets import skypilot
 from workflows.targets.launch import Launch
 
+HERE = Path(__file__).parent
+
 
 def rendered(profile: str, *arguments: str) -> dict[str, Any]:
     launch = Launch("first", profile, arguments, (), None, PurePosixPath("/project"), PurePosixPath("/workspace"))
     return skypilot.render(load_settings(profile, arguments, {}), launch)
 
 
-SHARED = ["train.nodes=2", "cluster.workers.replicas=1", "skypilot.volume=agentic-rl"]
+ONE_GPU_EACH = ["train.gpus_per_node=1", "cluster.head.gpus=1", "cluster.workers.gpus=1"]
+VOLUME = "skypilot.volume=agentic-rl"
+
+
+@pytest.mark.parametrize(
+    ("name", "profile", "arguments"),
+    [
+        ("verl-ppo", "ppo-gsm8k", [*ONE_GPU_EACH, VOLUME]),
+        ("verl-grpo", "grpo-math", [VOLUME]),
+        ("agentic-grpo", "swe-qwen2.5-7b", [VOLUME]),
+    ],
+)
+def test_the_task_is_the_reviewed_one(name: str, profile: str, arguments: list[str], golden: Any) -> None:
+    task = rendered(profile, *arguments)
+    assert task["name"] == name
+    golden(HERE / "golden" / f"{name}.yaml", skypilot.to_yaml(task))
+
+
+SHARED = ["train.nodes=2", "cluster.workers.replicas=1", VOLUME]
 
 
 @pytest.mark.parametrize("section", ["setup", "run"])

@@ -65,7 +65,12 @@ EVERYTHING = [
 
 
 @pytest.mark.parametrize(
-    ("name", "profile", "arguments"), [("demo-two-nodes", "demo", EVERYTHING), ("swe-qwen2.5-7b", "swe-qwen2.5-7b", [])]
+    ("name", "profile", "arguments"),
+    [
+        ("demo-two-nodes", "demo", EVERYTHING),
+        ("ppo-gsm8k", "ppo-gsm8k", []),
+        ("swe-qwen2.5-7b", "swe-qwen2.5-7b", []),
+    ],
 )
 def test_the_head_of_the_script_is_the_reviewed_one(name: str, profile: str, arguments: list[str], golden: Any) -> None:
     golden(HERE / "golden" / f"{name}.sbatch", head_of(rendered(*arguments, profile=profile)))
