@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: tutorials exec-server images help setup demo test test-full test-speed test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster cluster-run bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
+.PHONY: test-slurm test-skypilot tutorials exec-server images help setup demo test test-full test-speed test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster cluster-run bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,14 @@ test-cheats: setup ## Try to earn rewards without solving tasks, 75 ways, with a
 
 tutorials: setup ## Run each tutorial, shortened, and hold what it shows against what happens (ARGS="-k tools" picks some)
 	@$(PYTHON) -m pytest -m '' tests/tutorials $(ARGS)
+
+test-slurm: setup ## Run jobs on a real Slurm of two nodes on this machine: requeue, preemption, training on both (root; 20 minutes)
+	@scripts/slurm_needs.sh
+	@$(PYTHON) -m pytest -m slurm tests/slurm $(ARGS)
+
+test-skypilot: setup ## Have SkyPilot read our tasks, and run one on two local Ray nodes (5 minutes with the install)
+	@scripts/skypilot_env.sh
+	@$(PYTHON) -m pytest -m skypilot tests/workflows/targets $(ARGS)
 
 check: setup ## Check format, lint, types, import rules and length bounds
 	@$(PYTHON) -m ruff format --check .

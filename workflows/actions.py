@@ -41,11 +41,9 @@ def _launching(verb: str, target: str) -> Action:
         "submit": verbs_launchers.submit,
         "render": verbs_launchers.render,
         "plan": verbs_launchers.plan,
-        # A run that Slurm started has its folder in the workspace, like one of this machine.
-        "status": status,
-        "logs": logs,
-        "report": report,
     }
+    if target == "slurm":  # its runs have their folders in the workspace, like those of this machine
+        actions |= {"status": status, "logs": logs, "report": report}
     if verb not in actions:
         raise CommandError(
             f"{verb} is no business of --target {target}: use {', '.join(actions)}, or the launcher's own"

@@ -18,7 +18,7 @@ from workflows.request import Request
 from workflows.saying import say, write
 from workflows.settings import Settings
 from workflows.targets import skypilot, slurm
-from workflows.targets.launch import Launch, check
+from workflows.targets.launch import Launch
 from workflows.verbs import ROOT, compile_workflow, workspace
 
 SKYPILOT_WORKSPACE = PurePosixPath("/workspace")
@@ -27,6 +27,8 @@ SKYPILOT_WORKSPACE = PurePosixPath("/workspace")
 
 def render(request: Request) -> int:
     """Print what the launcher is given."""
+    if request.objects is not None:
+        raise CommandError(f"--objects is for a cluster's objects, which --target {request.target} has none of")
     settings, _, launch = _read(request)
     write(_text(request, settings, launch))
     return 0
@@ -35,7 +37,7 @@ def render(request: Request) -> int:
 def plan(request: Request) -> int:
     """Say what would run, how large, and what the launcher is asked for; starts nothing."""
     settings, document, launch = _read(request)
-    check(settings, str(request.target))
+    (slurm if request.target == "slurm" else skypilot).check(settings)
     say(f"target      {request.target}, run {launch.run_id}")
     for line in describe_work(settings, workspace()):
         say(line)

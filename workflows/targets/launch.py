@@ -45,7 +45,7 @@ def payload(command: Sequence[str], python: str, launch: Launch) -> list[str]:
     return list(command) or workflow_command(python, launch)
 
 
-def check(settings: Settings, target: str) -> None:
+def check_sandboxes(settings: Settings, target: str) -> None:
     """Refuse what needs Kubernetes where there is none.
 
     Raises:

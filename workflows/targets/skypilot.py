@@ -12,7 +12,7 @@ import yaml
 
 from workflows.errors import CommandError
 from workflows.settings import Settings
-from workflows.targets.launch import Launch, check, payload
+from workflows.targets.launch import Launch, check_sandboxes, payload
 
 SETUP, RUN = (Path(__file__).with_name(f"skypilot_{name}.sh") for name in ("setup", "run"))
 
@@ -29,24 +29,34 @@ def render(settings: Settings, launch: Launch) -> dict[str, Any]:
     Raises:
         CommandError: settings that need Kubernetes, or several nodes without a volume.
     """
-    check(settings, "skypilot")
-    sky, nodes = settings.skypilot, settings.train.nodes
-    if nodes > 1 and sky.volume is None:
-        raise CommandError(
-            f"train.nodes is {nodes} but skypilot.volume is null: name a SkyPilot volume that all nodes share, which "
-            "`sky volumes apply` makes, or set train.nodes=1"
-        )
+    check(settings)
+    sky = settings.skypilot
     mounts = {"volumes": {str(launch.workspace): sky.volume}} if sky.volume else {}
     return {
         "name": sky.name,
         "resources": _resources(settings),
-        "num_nodes": nodes,
+        "num_nodes": settings.train.nodes,
         "workdir": ".",
         **mounts,
         "secrets": dict.fromkeys(sky.secrets),
         "setup": _setup(settings),
         "run": _run(settings, launch),
     }
+
+
+def check(settings: Settings) -> None:
+    """Refuse what SkyPilot's nodes cannot run.
+
+    Raises:
+        CommandError: settings that need Kubernetes, or several nodes without a volume.
+    """
+    check_sandboxes(settings, "skypilot")
+    nodes = settings.train.nodes
+    if nodes > 1 and settings.skypilot.volume is None:
+        raise CommandError(
+            f"train.nodes is {nodes} but skypilot.volume is null: name a SkyPilot volume that all nodes share, which "
+            "`sky volumes apply` makes, or set train.nodes=1"
+        )
 
 
 def to_yaml(task: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from workflows.settings import Settings
-from workflows.targets.launch import Launch, check, payload
+from workflows.targets.launch import Launch, check_sandboxes, payload
 from workflows.targets.settings import SlurmSettings
 
 BODY = Path(__file__).with_name("sbatch_body.sh")
@@ -21,10 +21,19 @@ def render(settings: Settings, launch: Launch) -> str:
     Raises:
         CommandError: settings that need Kubernetes.
     """
-    check(settings, "slurm")
+    check(settings)
     directives = "".join(f"#SBATCH {line}\n" for line in _directives(settings, launch))
     assignments = "".join(f"{line}\n" for line in _assignments(settings, launch))
     return f"#!/usr/bin/env bash\n{directives}\n{assignments}\n{BODY.read_text()}"
+
+
+def check(settings: Settings) -> None:
+    """Refuse what a Slurm cluster cannot run.
+
+    Raises:
+        CommandError: settings that need Kubernetes.
+    """
+    check_sandboxes(settings, "slurm")
 
 
 def _directives(settings: Settings, launch: Launch) -> Iterator[str]:

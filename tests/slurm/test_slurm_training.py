@@ -1,0 +1,72 @@
+"""The whole workflow as a Slurm job: the tiny policy is trained by verl on both nodes, data-parallel over gloo, is told
+in the middle that its time is nearly over, comes back and goes on from its checkpoint."""
+
+import json
+import time
+from pathlib import Path, PurePosixPath
+
+import pytest
+from conftest import Job
+from slurm_cluster import SlurmCluster
+
+from agentic.training import checkpoints
+from workflows.settings import load_settings
+from workflows.targets import slurm
+from workflows.targets.launch import Launch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SETTINGS = (
+    *("train.nodes=2", "cluster.workers.replicas=1", "machine.memory_gib=1"),
+    *("data.train=16", "data.same_template=8", "data.new_template=0", "model.demonstrations=400", "model.steps=40"),
+    *("train.steps=3", "train.validate_every=3", "train.save_every=1", "train.prompts_per_step=4"),
+    *("train.rollouts_per_prompt=4", "train.micro_batch_rollouts=8", "rollout.concurrency=8"),
+    *("slurm.cpus_per_node=2", "slurm.memory=8G", "slurm.time_limit=50", "slurm.dashboard_port=null"),
+    *("slurm.worker_pause_seconds=0", "slurm.join.poll_seconds=2"),
+)
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2400)]
+
+
+def submitted(cluster: SlurmCluster, workspace: Path) -> Job:
+    launch = Launch("training", "demo", SETTINGS, (), None, PurePosixPath(ROOT), PurePosixPath(workspace))
+    path = workspace / "job.sbatch"
+    path.write_text(slurm.render(load_settings("demo", SETTINGS, {}), launch))
+    done = cluster.run(["sbatch", "--parsable", str(path)])
+    assert done.returncode == 0, done.stderr
+    return Job(cluster, done.stdout.strip(), workspace)
+
+
+def await_checkpoint(job: Job, run_dir: Path, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while (checkpoints.latest_step(run_dir / "checkpoints") or 0) < 1:
+        assert job.cluster.state(job.id) in ("PENDING", "CONFIGURING", "RUNNING"), job.output
+        assert time.monotonic() < deadline, job.output
+        time.sleep(1)
+
+
+def steps_of(path: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+def test_training_uses_both_nodes_and_goes_on_after_a_requeue(cluster: SlurmCluster, tmp_path: Path) -> None:
+    job, run_dir = submitted(cluster, tmp_path), tmp_path / "runs" / "training"
+    try:
+        await_checkpoint(job, run_dir, seconds=900)
+        cluster.run(["scancel", "--signal=USR1", "--batch", job.id])
+        assert job.await_state("COMPLETED", "FAILED", "CANCELLED", seconds=1200) == "COMPLETED", job.output
+    finally:
+        cluster.run(["scancel", job.id])
+        job.await_nothing_left(seconds=60)
+
+    assert cluster.field(job.id, "Restarts") == "1"
+    assert "ray: 2 of 2 nodes have joined (10.77.0.1, 10.77.0.2)" in job.output
+    saved = sorted(path.name for path in (run_dir / "checkpoints" / "global_step_3" / "actor").glob("model_*"))
+    assert saved == ["model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"]
+    workers = {line.partition(", ip=")[2][:9] for line in (run_dir / "logs" / "trainer.log").read_text().splitlines()}
+    assert workers & {"10.77.0.1", "10.77.0.2"}, "Ray names the node of lines that come from another"
+    first, second = (steps_of(run_dir / "metrics" / f"attempt-{number}.jsonl") for number in (1, 2))
+    assert max(first) < 3
+    assert max(second) == 3
+    assert min(step for step in second if step > 0) > 1, "it went on from a checkpoint"
+    assert (run_dir / "report.html").exists()
