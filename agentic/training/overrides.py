@@ -5,6 +5,7 @@ verl; one that names an owned key is refused with the setting to change instead,
 thing end in a run that nobody can explain.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -214,7 +215,7 @@ def _trainer(train: TrainSettings, paths: JobPaths, *, run_id: str) -> Overrides
         "trainer.nnodes": train.nodes,
         "trainer.n_gpus_per_node": train.gpus_per_node,
         "trainer.device": train.device,
-        "trainer.logger": '["console","file"]',
+        "trainer.logger": json.dumps(["console", "file", *train.trackers], separators=(",", ":")),
         "trainer.project_name": "agentic",
         "trainer.experiment_name": run_id,
         "trainer.default_local_dir": paths.checkpoint_dir,

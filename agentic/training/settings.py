@@ -126,5 +126,9 @@ class TrainSettings(Settings):
     tools: ToolSettings = ToolSettings()
     """Tools of `tool_agent`."""
 
+    trackers: tuple[Literal["tensorboard", "wandb", "mlflow", "swanlab"], ...] = ()
+    """Where verl sends its metrics as well, beside its log and `metrics.jsonl`; what it needs to log in, such as
+    WANDB_API_KEY, is in the trainer's environment."""
+
     overrides: tuple[str, ...] = ()
     """`key=value` for verl, added last; a key that another setting owns is refused by name."""

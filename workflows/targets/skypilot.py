@@ -19,6 +19,8 @@ SETUP, RUN = (Path(__file__).with_name(f"skypilot_{name}.sh") for name in ("setu
 WORKDIR = "~/sky_workdir"
 """Where SkyPilot puts the project on each node, and where setup and run begin."""
 
+WANDB_SECRET = "WANDB_API_KEY"
+
 LOCAL_WORKSPACE = "$HOME/agentic-workspace"
 """The workspace of a single node without a volume."""
 
@@ -48,7 +50,7 @@ def check(settings: Settings) -> None:
     """Refuse what SkyPilot's nodes cannot run.
 
     Raises:
-        CommandError: settings that need Kubernetes, or several nodes without a volume.
+        CommandError: settings that need Kubernetes, several nodes without a volume, a tracker without its secret.
     """
     check_sandboxes(settings, "skypilot")
     nodes = settings.train.nodes
@@ -56,6 +58,10 @@ def check(settings: Settings) -> None:
         raise CommandError(
             f"train.nodes is {nodes} but skypilot.volume is null: name a SkyPilot volume that all nodes share, which "
             "`sky volumes apply` makes, or set train.nodes=1"
+        )
+    if "wandb" in settings.train.trackers and WANDB_SECRET not in settings.skypilot.secrets:
+        raise CommandError(
+            f"train.trackers has wandb but skypilot.secrets does not name {WANDB_SECRET}: add it, or leave wandb out"
         )
 
 

@@ -70,6 +70,19 @@ def test_an_override_of_a_key_that_a_setting_owns_is_refused_by_name(override: s
         render("gpu-grpo", overrides=(override,))
 
 
+def test_trackers_come_beside_the_log_and_the_file_that_reports_read() -> None:
+    assert 'trainer.logger=["console","file"]' in render("gpu-grpo")
+    assert 'trainer.logger=["console","file","tensorboard","wandb"]' in render(
+        "gpu-grpo", trackers=("tensorboard", "wandb")
+    )
+
+
+def test_scores_may_take_larger_micro_batches_than_training() -> None:
+    words = set(render("cpu-grpo", log_prob_micro_batch_rollouts=96))
+    assert "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64" in words
+    assert "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=96" in words
+
+
 def test_an_override_without_a_value_is_refused() -> None:
     with pytest.raises(PermanentError, match="write key=value"):
         render("gpu-grpo", overrides=("trainer.device",))

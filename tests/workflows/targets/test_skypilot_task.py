@@ -22,6 +22,7 @@ def rendered(profile: str, *arguments: str) -> dict[str, Any]:
     return skypilot.render(load_settings(profile, arguments, {}), launch)
 
 
+WANDB = ['train.trackers=["wandb"]', 'skypilot.secrets=["RAY_AUTH_TOKEN", "WANDB_API_KEY"]']
 ONE_GPU_EACH = ["train.gpus_per_node=1", "cluster.head.gpus=1", "cluster.workers.gpus=1"]
 VOLUME = "skypilot.volume=agentic-rl"
 
@@ -29,8 +30,8 @@ VOLUME = "skypilot.volume=agentic-rl"
 @pytest.mark.parametrize(
     ("name", "profile", "arguments"),
     [
-        ("verl-ppo", "ppo-gsm8k", [*ONE_GPU_EACH, VOLUME]),
-        ("verl-grpo", "grpo-math", [VOLUME]),
+        ("verl-ppo", "ppo-gsm8k", [*ONE_GPU_EACH, *WANDB, VOLUME]),
+        ("verl-grpo", "grpo-math", [*WANDB, VOLUME]),
         ("agentic-grpo", "swe-qwen2.5-7b", [VOLUME]),
     ],
 )
@@ -75,6 +76,12 @@ def test_several_nodes_need_a_volume_and_are_told_so() -> None:
     with pytest.raises(CommandError, match=r"train\.nodes is 2 but skypilot\.volume is null"):
         rendered("demo", *SHARED[:2])
     assert rendered("demo", *SHARED)["volumes"] == {"/workspace": "agentic-rl"}
+
+
+def test_a_tracker_that_logs_in_wants_its_secret_named() -> None:
+    with pytest.raises(CommandError, match=r"does not name WANDB_API_KEY"):
+        rendered("demo", WANDB[0])
+    assert rendered("demo", *WANDB)["secrets"] == {"RAY_AUTH_TOKEN": None, "WANDB_API_KEY": None}
 
 
 def test_accelerators_are_those_of_training_and_none_without_a_gpu() -> None:
