@@ -14,6 +14,10 @@ ACTOR_CONCURRENCY = 100_000
 """Calls that may wait in an actor at once. The runner's own limit is the one that counts: Ray's default of 1,000 would
 also hold back `cancel`."""
 
+ON_THE_HEAD = {"node:__internal_head__": 0.001}
+"""A share of what Ray's head alone has. Agents that run beside the trials reach the proxy on their own machine, so on
+several nodes the two must not be told apart."""
+
 
 class StartOnce[T]:
     """The result of `start`, made at the first call of `get`, and again after a failure."""
@@ -45,7 +49,12 @@ def named_actor(name: str, actor_class: type, *arguments: Any) -> Any:
         return ray.get_actor(name)
     except ValueError:
         actor = ray.remote(actor_class).options(
-            name=name, get_if_exists=True, num_cpus=0, max_concurrency=ACTOR_CONCURRENCY, max_restarts=-1
+            name=name,
+            get_if_exists=True,
+            num_cpus=0,
+            resources=ON_THE_HEAD,
+            max_concurrency=ACTOR_CONCURRENCY,
+            max_restarts=-1,
         )
         return actor.remote(*arguments)
 
