@@ -23,7 +23,7 @@ from agentic.training.resume import Plan
 from .step_loops import TOKENS, TOOL_SECONDS_VARIABLE
 
 ROOT = Path(__file__).parents[2]
-LOOPS = {"verl ToolAgentLoop": "Verls", "ours": "Ours"}
+LOOPS = {"verl ToolAgentLoop": "verls_loop.Verls", "ours": "step_loops.Ours"}
 RATIO = 1.05
 """The goal."""
 PARTS = ("step", "gen", "old_log_prob", "update_actor", "update_weights")
@@ -53,7 +53,7 @@ async def train(job: TrainJob, loop: str, tool_seconds: float) -> list[dict[str,
     job.run_dir.mkdir(parents=True)
     launch = prepare(job, Plan(is_done=False, validates_first=False, validates_only=False))
     try:
-        target = f"benchmarks.rollout.step_loops.{loop}"
+        target = f"benchmarks.rollout.{loop}"
         (job.run_dir / "agent_loops.yaml").write_text(f"- name: remote_agent\n  _target_: {target}\n")
         await _run(job, launch, {TOOL_SECONDS_VARIABLE: str(tool_seconds), "PYTHONPATH": str(ROOT)})
     finally:
@@ -88,7 +88,7 @@ async def compare(workspace: Path, steps: int, tool_seconds: float = 1.0) -> dic
     rows = []
     with tempfile.TemporaryDirectory(prefix="whole-steps-") as name:
         for loop, kind in LOOPS.items():
-            job = make_job(workspace, Path(name), kind.lower(), steps)
+            job = make_job(workspace, Path(name), kind.partition(".")[2].lower(), steps)
             timings = await train(job, kind, tool_seconds)
             rows.append(_row(loop, timings[1:], job.run_dir))
             sys.stderr.write(json.dumps(rows[-1]) + "\n")
