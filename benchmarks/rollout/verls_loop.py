@@ -1,0 +1,69 @@
+"""verl's own `ToolAgentLoop` in the place of ours.
+
+The rows of the data set ask for `remote_agent`. Importing what both loops share registers ours by that name, so verl's
+takes the name after it, by being a module of its own.
+"""
+
+import asyncio
+import json
+import random
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, ToolListWrap, register
+from verl.experimental.agent_loop.tool_agent_loop import AgentState, ToolAgentLoop
+from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
+from verl.tools.function_tool import FunctionTool
+from verl.tools.schemas import OpenAIFunctionToolSchema
+
+from agentic.rollout.agent_loop_config import load_job
+from agentic.rollout.agents.inside_program import NO_COMMAND, SUBMIT, command_of, output_text
+
+from .step_loops import ANSWER, tool_seconds, write_tokens
+
+
+class Fenced(ToolParser):  # type: ignore[misc]
+    """One fenced block is one call of `bash`; submitting is none."""
+
+    async def extract_tool_calls(self, responses_ids: list[int], tools: Any = None) -> tuple[str, list[Any]]:
+        text = self.tokenizer.decode(responses_ids, skip_special_tokens=True)
+        if command_of(text) == SUBMIT:
+            return text, []
+        return text, [FunctionCall(name="bash", arguments=json.dumps({"command": command_of(text) or ""}))]
+
+
+@register("remote_agent")
+class Verls(ToolAgentLoop):  # type: ignore[misc]
+    """verl's own loop; of it is changed what it is told (parser, tools, turns), and that it counts."""
+
+    def __init__(self, *arguments: Any, tools: Any = None, **keywords: Any) -> None:
+        super().__init__(*arguments, tools=ToolListWrap([bash_tool()]), **keywords)
+        self._job = load_job()
+        self.tool_schemas = []
+        self.tool_parser = Fenced(self.tokenizer)
+        self.max_assistant_turns = self._job.rollout.agent.max_turns
+        self._sampled = 0
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        limit = min(self._job.rollout.agent.max_tokens, self._job.rollout.max_call_tokens or self.response_length)
+        output = await super().run({**sampling_params, "max_tokens": limit}, **row)
+        output.reward_score = float(random.random() < 0.5)
+        write_tokens(self._job.run_dir, self._sampled, sum(output.response_mask))
+        return output
+
+    async def _handle_generating_state(self, agent_data: Any, *arguments: Any, **keywords: Any) -> AgentState:
+        state = await super()._handle_generating_state(agent_data, *arguments, **keywords)
+        self._sampled += len(agent_data.response_ids)
+        return state
+
+
+def bash_tool() -> FunctionTool:
+    async def bash(command: str) -> str:
+        if command:
+            await asyncio.sleep(tool_seconds())
+            return output_text(ANSWER, 0, 2000)
+        return NO_COMMAND
+
+    parameters = {"type": "object", "properties": {"command": {"type": "string"}}}
+    function = {"name": "bash", "description": "Run a command.", "parameters": parameters}
+    schema = OpenAIFunctionToolSchema.model_validate({"type": "function", "function": function})
+    return FunctionTool("bash", bash, schema, is_async=True)
