@@ -279,7 +279,8 @@ class ClusterSettings(Settings):
 
     queue: Name | None = None
     """Kueue's LocalQueue that the run waits in until its shares are free, `step_deadline_seconds` at most; `None`
-    starts at once. Light steps and the cleanup never wait in it, since they watch over, and end, what holds its quota."""
+    starts at once. Light steps and the cleanup never wait in it, since they watch over, and end, what holds its
+    quota."""
 
     priority_class: Name | None = None
     """PriorityClass of Ray's pods, of the steps and of the Jobs that build images."""
