@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -53,6 +54,18 @@ def test_skypilot_reads_the_task_as_we_mean_it(
     assert [secret for secret in secrets if any(secret in one for one in read["secrets"])] == secrets
     task = yaml.safe_load((GOLDEN / f"{name}.yaml").read_text())
     assert (read["run"], read["setup"]) == (task["run"], task["setup"])
+
+
+def test_skypilot_takes_the_volume_that_the_document_shows(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"^```yaml\n(# volume.yaml\n.*?)^```", (ROOT / "docs/launchers.md").read_text(), re.M | re.S)
+    code = (
+        "import json, sys; from sky.utils import common_utils, schemas; "
+        "common_utils.validate_schema(json.loads(sys.argv[1]), schemas.get_volume_schema(), 'volume: ')"
+    )
+    words = [str(PYTHON), "-c", code, json.dumps(yaml.safe_load(shown))]
+    environment = os.environ | {"HOME": str(tmp_path), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_mistake_in_a_task_would_be_found(tmp_path: Path) -> None:
