@@ -3,6 +3,9 @@
 Where a test is about the job, a few lines stand in for Ray; `test_slurm_ray.py` has the real one.
 """
 
+import subprocess
+import sys
+
 import pytest
 from conftest import Submit
 from slurm_cluster import SlurmCluster
@@ -100,6 +103,22 @@ def test_a_lost_node_ends_the_start_and_the_next_one_goes_on(submit: Submit, clu
     assert job.await_state("COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", job.output
     assert "a Ray node was lost while the run went on" in job.output
     assert job.output.count("payload starts") == 2
+
+
+def test_a_port_that_another_job_has_is_one_line(submit: Submit, cluster: SlurmCluster) -> None:
+    code = (
+        "import signal, socket; server = socket.create_server(('10.77.0.1', 7777)); "
+        "signal.alarm(30); print('listens', flush=True); signal.pause()"
+    )
+    words = cluster.on_node([sys.executable, "-c", code], "node1")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "listens\n"
+        job = submit("true", "slurm.ray_port=7777", "slurm.restarts=0")
+        assert job.await_state("COMPLETED", "FAILED") == "FAILED"
+        other.kill()
+    assert cluster.field(job.id, "ExitCode") == "75:0"
+    assert "slurm: something answers at 10.77.0.1:7777 already: set slurm.ray_port" in job.output
 
 
 def test_an_interface_that_is_not_there_is_one_line_that_names_those_that_are(

@@ -60,12 +60,17 @@ ray_node() { # [HEAD-ADDRESS]
         sleep "$((SLURM_PROCID * WORKER_PAUSE_SECONDS))"
         exec "${ray[@]}" --address="$(with_port "$1" "$RAY_PORT")"
     fi
-    ray+=(--head --port="$RAY_PORT" --temp-dir="${TMPDIR:-/tmp}/ray-$SLURM_JOB_ID")
+    ray+=(--head --port="$RAY_PORT" --temp-dir="$SESSIONS")
     if [[ -n $DASHBOARD_PORT ]]; then
         exec "${ray[@]}" --dashboard-host=127.0.0.1 --dashboard-port="$DASHBOARD_PORT"
     fi
     exec "${ray[@]}" --include-dashboard=false
 }
+
+# Ray's files on each node; short, since sockets below it may have paths of 107 bytes at most.
+SESSIONS=/tmp/ray-$SLURM_JOB_ID
+
+answers() { (exec 4<>"/dev/tcp/$1/$RAY_PORT") 2>/dev/null; }
 
 # A step of this job on some of its nodes, one task on each; its process is the last of STEPS.
 STEPS=()
@@ -77,7 +82,14 @@ on_nodes() { # NODES COUNT [HEAD-ADDRESS]
 }
 
 # Signals are heard while bash waits, not while it runs something in the foreground.
-attended() { setsid "$@" & PAYLOAD_PID=$!; wait "$PAYLOAD_PID"; }
+attended() {
+    local code=0
+    setsid "$@" &
+    PAYLOAD_PID=$!
+    wait "$PAYLOAD_PID" || code=$?
+    PAYLOAD_PID=''
+    return "$code"
+}
 
 PAYLOAD_PID=''
 is_alive() { kill -0 "$1" 2>/dev/null; }
@@ -110,6 +122,8 @@ end_ray() {
     done
     for step in "${STEPS[@]}"; do kill -TERM "$step" 2>/dev/null || true; done
     for step in "${STEPS[@]}"; do await_end "$step" 15 || kill -KILL "$step" 2>/dev/null || true; done
+    timeout 15 srun --overlap --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --job-name=tidy \
+        rm -rf "$SESSIONS" 2>/dev/null || rm -rf "$SESSIONS"
 }
 
 finish() {
@@ -118,7 +132,6 @@ finish() {
     set +e
     end_payload
     end_ray
-    rm -rf "${TMPDIR:-/tmp}/ray-$SLURM_JOB_ID"
     if ((code == 75 && done_before < RESTARTS)); then
         say "run $RUN_ID goes back into the queue, start $((done_before + 1)) of at most $((RESTARTS + 1)) is over"
     elif ((code == 75 && RESTARTS)); then
@@ -155,8 +168,10 @@ main() {
     export AGENTIC_RAY_ADDRESS
     say "run $RUN_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)), on ${nodes[*]}; Ray's head is $AGENTIC_RAY_ADDRESS"
 
+    # Another job's head on a shared node; ours could not start, and the wait for it would end at once.
+    if answers "$head"; then give_up 75 "something answers at $AGENTIC_RAY_ADDRESS already: set slurm.ray_port"; fi
     on_nodes "${nodes[0]}" 1
-    until (exec 4<>"/dev/tcp/$head/$RAY_PORT") 2>/dev/null; do
+    until answers "$head"; do
         is_alive "${STEPS[0]}" || give_up 75 "Ray's head has not started: see above"
         attended sleep 1
     done
@@ -185,7 +200,7 @@ run_payload() {
 
 # What a task on another node needs of this script.
 ON_NODE="set -euo pipefail
-$(declare -p INTERFACE DATA_INTERFACES IN_IMAGE PYTHON RAY_CPUS RAY_GPUS OBJECT_STORE_BYTES RAY_PORT DASHBOARD_PORT WORKER_PAUSE_SECONDS)
+$(declare -p INTERFACE DATA_INTERFACES IN_IMAGE PYTHON RAY_CPUS RAY_GPUS OBJECT_STORE_BYTES RAY_PORT DASHBOARD_PORT WORKER_PAUSE_SECONDS SESSIONS)
 $(declare -f say give_up prepare_node own_address interface_of with_port ray_node)"
 readonly ON_NODE
 
