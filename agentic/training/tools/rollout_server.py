@@ -9,6 +9,7 @@ Prints the server's address once it answers, and runs until Ctrl-C or SIGTERM. T
 import argparse
 import asyncio
 import importlib.util
+import json
 import os
 import signal
 import sys
@@ -51,7 +52,7 @@ def server_overrides(server: Server) -> list[str]:
         f"{ROLLOUT}.tensor_model_parallel_size": 1,
         f"{ROLLOUT}.prompt_length": server.prompt_tokens,
         f"{ROLLOUT}.response_length": server.response_tokens,
-        f"{ROLLOUT}.max_model_len": server.prompt_tokens + server.response_tokens,
+        f"{ROLLOUT}.max_model_len": min(server.prompt_tokens + server.response_tokens, _context(server.model_dir)),
         f"{ROLLOUT}.skip_tokenizer_init": False,
         f"{ROLLOUT}.load_format": "auto",
         f"{engine}.tool_call_parser": server.parser or PARSERS[server.backend],
@@ -61,6 +62,13 @@ def server_overrides(server: Server) -> list[str]:
     if server.device == "cpu":
         values |= cpu_overrides(train) | {f"{ROLLOUT}.dtype": "float32"}
     return [f"{key}={value}" for key, value in values.items()]
+
+
+def _context(model_dir: Path) -> int:
+    """Tokens that the model takes, where its folder says so."""
+    path = model_dir / "config.json"
+    config = json.loads(path.read_text()) if path.is_file() else {}
+    return int(config.get("max_position_embeddings", sys.maxsize))
 
 
 def compose(server: Server) -> Any:
@@ -105,15 +113,11 @@ async def serve(server: Server) -> AsyncIterator[str]:
 
 
 async def _start(config: Any) -> Any:
-    from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.rollout.replica import get_rollout_replica_class
 
     rollout = config.actor_rollout_ref.rollout
     replica = get_rollout_replica_class(rollout.name)(
-        replica_rank=0,
-        config=omega_conf_to_dataclass(rollout),
-        model_config=omega_conf_to_dataclass(config.actor_rollout_ref.model),
-        gpus_per_node=1,
+        replica_rank=0, config=rollout, model_config=config.actor_rollout_ref.model, gpus_per_node=1
     )
     await replica.init_standalone()
     return replica
