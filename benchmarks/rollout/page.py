@@ -73,12 +73,20 @@ def _side_by_side(found: dict[str, Any]) -> str:
 
 
 def _whole_steps(found: dict[str, Any]) -> str:
-    names = ("loop", "steps", "step_seconds", "gen_seconds", "old_log_prob_seconds", "update_actor_seconds")
+    names = (
+        "tool_seconds",
+        "loop",
+        "steps",
+        "step_seconds",
+        "gen_seconds",
+        "old_log_prob_seconds",
+        "update_actor_seconds",
+    )
     names += ("update_weights_seconds", "rollouts", "sampled_tokens", "trained_tokens", "trained_per_sampled")
     return (
         "## Whole training steps beside verl's ToolAgentLoop\n\nStock verl, vLLM on CPU and the demo's policy, "
-        f"{found['rollouts_per_step']} rollouts a step, {found['tool_seconds']:g} s of tool time a turn; verl's own "
-        f"timings, median. Step time ratio {found['step_ratio']}.\n\n{_table(names, found['rows'])}"
+        f"{found['rollouts_per_step']} rollouts a step, all at once, a tool call of each turn waiting so long; verl's "
+        f"own timings, median.\n\n{_table(names, found['rows'])}\n{_goals(found)}"
     )
 
 
