@@ -19,6 +19,7 @@ from agentic.images.settings import ImageSettings
 from agentic.models.settings import HuggingFaceModel, ModelScopeModel, ModelSettings
 from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import MIB, KubeSandbox, SandboxSettings
+from agentic.tasks.settings import DataSettings, SweBenchData
 from agentic.training.errors import SizingError
 from agentic.training.settings import TrainSettings
 from agentic.training.sizing import ENGINE_BYTES_PER_PARAMETER, read_shape
@@ -34,6 +35,8 @@ class Sections(Protocol):
 
     @property
     def cluster(self) -> ClusterSettings: ...
+    @property
+    def data(self) -> DataSettings: ...
     @property
     def model(self) -> ModelSettings: ...
     @property
@@ -175,7 +178,9 @@ def targets(settings: Sections) -> Iterator[Target]:
     hub = hub_of(settings.model)
     if hub is not None:
         yield Target("no-egress", "the hub of models", "http", hub)
-    images, sandbox = settings.images, settings.sandbox
+    data, images, sandbox = settings.data, settings.images, settings.sandbox
+    if isinstance(data, SweBenchData) and data.command[0] == "harbor":
+        yield Target("no-egress", "GitHub, where Harbor's data sets lie", "http", "https://github.com")
     if images.builder != "none" and isinstance(sandbox, KubeSandbox) and sandbox.image_pattern is not None:
         yield Target("package-index-unreachable", "the package index", "pip", "pip")
     builder = images.buildkit_address or ""

@@ -87,7 +87,7 @@ def loss_of(head: RayHead, pod: JsonObject | None) -> str | None:
     if pod is None or uid_of(pod) != head.pod_uid:
         return f"{what} was deleted, and its job with it: trying again resumes"
     status = pod.get("status") or {}
-    named = "; ".join(trouble.line for trouble in find_troubles(Evidence(pods=[pod])))
+    named = "; ".join(trouble.line for trouble in find_troubles(Evidence(pods=[pod], with_past=True)))
     if status.get("phase") in ("Failed", "Succeeded"):
         return f"{what} has ended: {named or status.get('reason') or status['phase']}"
     if _restarts(pod) > head.restarts:

@@ -22,6 +22,7 @@ from agentic.cluster.doctor import Facts, PodNeed, Report, Target, examine
 from agentic.cluster.doctor.checks import READING
 from agentic.cluster.doctor.examining import Check
 from agentic.cluster.doctor.probing import check_reach
+from agentic.cluster.objects.buildkit import buildkit
 from agentic.cluster.objects.rights import pipeline_rules
 from agentic.cluster.quantities import quantity
 from agentic.cluster.resources import RAY_CLUSTERS, WORKFLOWS, Resource
@@ -109,6 +110,7 @@ def test_the_doctor_finds_nothing_in_a_healthy_cluster(namespace: str) -> None:
             break
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "nothing is in the way"), ended.stdout
     assert "  ok reach" in ended.stdout
+    assert "  ?  model, data set, free disk: not looked at: they lie in the claims" in ended.stdout, "silence is no yes"
 
 
 def test_the_default_run_is_too_large_for_this_cluster_and_is_told_what_would_fit(namespace: str) -> None:
@@ -219,6 +221,21 @@ def test_a_pod_tries_what_the_run_has_to_reach(cluster: ClusterAccess, namespace
     assert name == "builder-unreachable"
     assert message.startswith(f"{closed}: ConnectionRefusedError")
     assert cluster.get("pods", f"--namespace={namespace}")["items"] == []
+
+
+def test_a_builder_of_the_namespace_that_is_down_is_found_from_a_pod(cluster: ClusterAccess, namespace: str) -> None:
+    """As a run has made it, but for pods behind its Service."""
+    (service,) = (one for one in buildkit(ClusterSettings(namespace=namespace)) if one["kind"] == "Service")
+    cluster.apply(service)
+
+    async def examined() -> Report:
+        async with KubeClient(LoadedCredentials(cluster.kubeconfig), namespace=namespace) as client:
+            known = facts(namespace, builds_in_namespace=True)
+            return await examine(client, known, [Check("reach", check_reach)])
+
+    (trouble,) = asyncio.run(examined()).troubles
+    assert (trouble.name, trouble.where) == ("builder-unreachable", "pod -> BuildKit")
+    assert trouble.message.startswith("buildkitd:1234: ")
 
 
 def test_a_policy_that_keeps_pods_in_shows_as_an_address_that_is_not_reached(

@@ -57,6 +57,7 @@ def test_a_cluster_that_has_all_it_needs_is_passed(
     assert done.returncode == 0, done.stdout + done.stderr
     assert "rights: no trouble" in done.stdout
     assert "model tiny is not there yet: download-model makes it" in done.stdout
+    assert "data set repair is not there yet: download-data makes it" in done.stdout
     assert (tmp_path / "runs/try/settings.json").is_file()
 
 

@@ -92,7 +92,11 @@ def test_a_model_that_is_not_here_is_measured_by_its_name(id: str, count: float 
 
 
 def test_only_what_comes_from_outside_has_to_be_reached() -> None:
-    assert [target.trouble for target in facts().targets] == ["no-egress"]
+    assert [(target.trouble, target.address) for target in facts().targets] == [
+        ("no-egress", "https://www.modelscope.cn"),
+        ("no-egress", "https://github.com"),
+    ]
+    assert len(facts('data.command=["fetch", "from-our-mirror"]').targets) == 1
     assert facts(profile="demo").targets == ()
     words = (
         "sandbox.provider=pod",

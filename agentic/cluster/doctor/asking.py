@@ -186,12 +186,12 @@ def _silent(product: str, deployment: JsonObject) -> Trouble:
 
 async def check_admission(client: KubeClient, facts: Facts) -> list[Trouble]:
     """What the API server says to pods such as the run's, without making them: quota, limits, policies, accounts."""
-    account = await _account(client, facts)
+    account = await account_of(client, facts)
     found = await asyncio.gather(*(_refusal(client, facts, need, account) for need in facts.pods))
     return [trouble for trouble in found if trouble is not None]
 
 
-async def _account(client: KubeClient, facts: Facts) -> str:
+async def account_of(client: KubeClient, facts: Facts) -> str:
     """The run's account, or the namespace's own as long as the run's is still ours to make."""
     name, namespace = facts.cluster.service_account, facts.cluster.namespace
     make = Rule(SERVICE_ACCOUNTS.group, (SERVICE_ACCOUNTS.plural,), ("create",))

@@ -41,9 +41,11 @@ SILENT_SECONDS = 60.0
 CONTROLLERS = {WORKFLOWS.kind: "Argo's workflow-controller", RAY_CLUSTERS.kind: "KubeRay's operator"}
 
 
-async def gather_evidence(client: KubeClient, cluster: ClusterSettings, run_id: str) -> Evidence:
-    """All that is to be known about a run in the client's namespace; empty when there is nothing of it. Raises
-    ForbiddenError when nothing of it may be seen."""
+async def gather_evidence(
+    client: KubeClient, cluster: ClusterSettings, run_id: str, of_sandboxes: str | None = None
+) -> Evidence:
+    """All that is to be known about a run in the client's namespace, and of its sandboxes where they live in another;
+    empty when there is nothing of it. Raises ForbiddenError when nothing of it may be seen."""
     label = selector_of_run(run_id)
     kinds = (WORKFLOWS, RAY_CLUSTERS, JOBS, PODS)
     found = await asyncio.gather(*(_list(client, kind, label) for kind in kinds))
@@ -57,14 +59,20 @@ async def gather_evidence(client: KubeClient, cluster: ClusterSettings, run_id: 
     names_of_claims = {claim.claim for claim in claims_of(cluster).values()}
     claims = [claim for claim in await _list(client, CLAIMS, "") or () if name_of(claim) in names_of_claims]
     objects = [*workflows, *rays, *jobs, *claims]
-    events = about(await _list(client, EVENTS, "") or (), [*objects, *pods], workflows)
+    said = await _list(client, EVENTS, "") or []
+    if of_sandboxes not in (None, client.namespace):
+        pods += await _list(client, PODS, label, of_sandboxes) or []
+        said += await _list(client, EVENTS, "", of_sandboxes) or []
+    events = about(said, [*objects, *pods], workflows)
     return Evidence(pods=pods, events=events, objects=objects, logs=await read_logs(client, pods))
 
 
-async def _list(client: KubeClient, kind: Resource, labels: str) -> list[JsonObject] | None:
+async def _list(
+    client: KubeClient, kind: Resource, labels: str, namespace: str | None = None
+) -> list[JsonObject] | None:
     """With the kind in each, which lists of the server's own kinds leave out; None where the account may not look."""
     try:
-        found = await if_allowed(client.list(kind, labels=labels))
+        found = await if_allowed(client.list(kind, labels=labels, namespace=namespace))
     except NotFoundError:
         return []
     return None if found is None else [{"kind": kind.kind, **body} for body in found.items]
@@ -143,7 +151,10 @@ def _is_unwell(container: JsonObject) -> bool:
 
 async def _tail(client: KubeClient, pod: JsonObject, container: str) -> str:
     try:
-        pieces = [piece async for piece in client.log(name_of(pod), container=container, tail_lines=TAIL_LINES)]
+        said = client.log(
+            name_of(pod), container=container, tail_lines=TAIL_LINES, namespace=pod["metadata"].get("namespace")
+        )
+        pieces = [piece async for piece in said]
     except (NotFoundError, InvalidObjectError, ForbiddenError, ApiUnavailableError):
         return ""  # It went meanwhile, never ran, is not ours to read, or its node is gone.
     return b"".join(pieces).decode(errors="replace")

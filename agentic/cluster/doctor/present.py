@@ -11,7 +11,13 @@ ENDED = ("Succeeded", "Failed")
 
 
 async def check_pods(client: KubeClient, facts: Facts) -> list[Trouble]:
-    namespace = facts.cluster.namespace
+    """Where a run's pods live, its sandboxes included."""
+    home = facts.cluster.namespace
+    namespaces = dict.fromkeys([home, *(need.namespace or home for need in facts.pods)])
+    return [trouble for namespace in namespaces for trouble in await _troubles(client, namespace)]
+
+
+async def _troubles(client: KubeClient, namespace: str) -> list[Trouble]:
     found = await client.list(PODS, namespace=namespace, labels=f"{PART_LABEL}={PART}")
     pods = [pod for pod in found.items if (pod.get("status") or {}).get("phase") not in ENDED]
     if not pods:

@@ -1,4 +1,4 @@
-"""What a pod of the run would reach, tried by one short pod with the image and the account of a light step.
+"""What a pod of the run would reach, tried by one short pod with the image, the account and the place of a light step.
 
 That it gets to run is tried along: its image is pulled with the run's Secret, and the cluster's admission sees it.
 """
@@ -14,12 +14,13 @@ from pathlib import Path
 from agentic.cluster.apply import find
 from agentic.cluster.client import KubeClient
 from agentic.cluster.doctor import reaching
+from agentic.cluster.doctor.asking import account_of
 from agentic.cluster.doctor.examining import if_allowed
 from agentic.cluster.doctor.facts import Facts, Target
 from agentic.cluster.labels import shared_labels
 from agentic.cluster.objects.buildkit import address
 from agentic.cluster.resources import EVENTS, PODS, SERVICES, JsonObject, name_of, uid_of
-from agentic.cluster.settings import ClusterSettings, label_map
+from agentic.cluster.settings import ClusterSettings, label_map, toleration_list
 from agentic.cluster.troubles import Evidence, Trouble, find_troubles, make_trouble
 
 CONTAINER = "probe"
@@ -35,7 +36,8 @@ LOOK_SECONDS = 0.5
 async def check_reach(client: KubeClient, facts: Facts) -> list[Trouble]:
     """Starts the pod, waits for its end, and removes it."""
     targets = await targets_of(client, facts)
-    pod = await client.create(PODS, probe_pod(facts.cluster, targets), namespace=facts.cluster.namespace)
+    body = probe_pod(facts.cluster, targets, await account_of(client, facts))
+    pod = await client.create(PODS, body, namespace=facts.cluster.namespace)
     try:
         answers, troubles = await _wait(client, facts, name_of(pod))
     finally:
@@ -62,7 +64,7 @@ def judge_answers(targets: Sequence[Target], answers: Sequence[str]) -> Iterator
             yield make_trouble(target.trouble, f"pod -> {target.what}", f"{target.address}: {answer}")
 
 
-def probe_pod(cluster: ClusterSettings, targets: Sequence[Target]) -> JsonObject:
+def probe_pod(cluster: ClusterSettings, targets: Sequence[Target], account: str) -> JsonObject:
     addresses = json.dumps([[target.kind, target.address] for target in targets])
     script = Path(reaching.__file__).read_text()
     container = {
@@ -79,11 +81,13 @@ def probe_pod(cluster: ClusterSettings, targets: Sequence[Target]) -> JsonObject
     spec: JsonObject = {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": LIFE_SECONDS,
+        "serviceAccountName": account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 0,
         "containers": [container],
         "nodeSelector": label_map(cluster.node_selector),
+        "tolerations": toleration_list(cluster.tolerations),
     }
     if cluster.image_pull_secret is not None:
         spec["imagePullSecrets"] = [{"name": cluster.image_pull_secret}]
@@ -121,7 +125,7 @@ def answers_of(pod: JsonObject) -> list[str] | None:
         ended = (status.get("state") or {}).get("terminated")
         if ended and ended.get("exitCode") == 0:
             with contextlib.suppress(ValueError, TypeError):  # Then the image has another idea of what to run.
-                return [str(one) for one in json.loads(ended.get("message") or "[]")]
+                return [str(one) for one in json.loads(ended.get("message") or "null")]
     return None
 
 

@@ -40,6 +40,8 @@ class Evidence:
     """Anything else that has a state: claims, Jobs, RayClusters, Workflows, nodes, sandboxes."""
     logs: Mapping[str, str] = field(default_factory=dict)
     """Name of a log to its text, or its tail."""
+    with_past: bool = False
+    """Whether it is told why a container was started again whose pod is well by now."""
 
 
 class Place(Enum):

@@ -44,12 +44,9 @@ class Observation:
 
 def observe(evidence: Evidence) -> Iterator[Observation]:
     """All of it, states before events before logs: the first that shows a trouble is the one that is told."""
-    well = set()
-    for body in (*evidence.pods, *evidence.objects):
-        if _is_well(body):
-            well.add(_where(body))
+    well = {_where(body) for body in (*evidence.pods, *evidence.objects) if _is_well(body)}
     for pod in evidence.pods:
-        yield from _of_pod(pod, is_well=_where(pod) in well)
+        yield from _of_pod(pod, is_well=_where(pod) in well and not evidence.with_past)
     for body in evidence.objects:
         if _where(body) not in well:
             yield from _of_object(body)

@@ -11,7 +11,7 @@ from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, FixedCredentials
 from agentic.cluster.doctor.evidence import about, gather_evidence, without_overcome_builds
 from agentic.cluster.errors import ForbiddenError
-from agentic.cluster.resources import EVENTS, JOBS, WORKFLOWS
+from agentic.cluster.resources import EVENTS, JOBS, PODS, WORKFLOWS
 from agentic.cluster.settings import ClusterSettings
 from agentic.cluster.troubles import find_troubles
 
@@ -85,6 +85,20 @@ async def test_a_run_that_was_built_with_a_second_try_shows_nothing_of_the_first
     evidence = await gather_evidence(client, ClusterSettings(), "r")
     assert [body["metadata"]["name"] for body in evidence.objects] == ["w"]
     assert find_troubles(evidence) == []
+
+
+async def test_sandboxes_of_another_namespace_are_looked_at_too(client: KubeClient) -> None:
+    labels = {"agentic-rl/run": "r"}
+    await client.create(WORKFLOWS, {**WORKFLOWS.head("w", labels=labels), "spec": {}})
+    box = {**PODS.head("box-1", labels=labels), "spec": {}}
+    await client.create(PODS, box, namespace="boxes")
+    status = {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}]}
+    await client.patch(PODS, "box-1", {"status": status}, namespace="boxes", subresource="status")
+    said = {**event("box-1"), "reason": "Failed", "message": 'Failed to pull image "r.example/a:1": r: not found'}
+    await client.create(EVENTS, {**EVENTS.head("e"), **said}, namespace="boxes")
+    assert find_troubles(await gather_evidence(client, ClusterSettings(), "r")) == []
+    (trouble,) = find_troubles(await gather_evidence(client, ClusterSettings(), "r", "boxes"))
+    assert (trouble.name, trouble.where) == ("image-missing", "pod box-1")
 
 
 async def test_an_account_that_may_see_nothing_is_not_told_that_there_is_nothing(

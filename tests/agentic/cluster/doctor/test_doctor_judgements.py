@@ -8,9 +8,9 @@ import pytest
 from agentic.cluster.doctor import Target
 from agentic.cluster.doctor.asking import silent_controllers, skews_of_nodes
 from agentic.cluster.doctor.evidence import judge_silence, unwell_containers
-from agentic.cluster.doctor.probing import answers_of, judge_answers
+from agentic.cluster.doctor.probing import answers_of, judge_answers, probe_pod
 from agentic.cluster.doctor.volumes import judge_sizes, name_problem
-from agentic.cluster.settings import ClaimSettings, ClusterSettings
+from agentic.cluster.settings import ClaimSettings, ClusterSettings, Toleration
 from agentic.cluster.storage import StorageFacts, storage_problems
 from agentic.cluster.troubles.catalogue import CATALOGUE
 
@@ -155,6 +155,19 @@ def test_what_a_pod_does_not_reach_has_its_own_name() -> None:
     (trouble,) = judge_answers(targets, ["ConnectionRefusedError: [Errno 111] Connection refused", ""])
     assert (trouble.name, trouble.where) == ("builder-unreachable", "pod -> BuildKit")
     assert trouble.message.startswith("buildkitd:1234: ConnectionRefusedError")
+
+
+def test_the_probe_stands_where_a_light_step_would() -> None:
+    taint = Toleration(key="team", value="rl", effect="NoSchedule")
+    cluster = ClusterSettings(
+        tolerations=(taint,), node_selector=("pool=rl",), image_pull_secret="acr", steps_image="r.example/s:1"
+    )
+    spec = probe_pod(cluster, [], "runner")["spec"]
+    assert spec["tolerations"] == [{"key": "team", "operator": "Equal", "value": "rl", "effect": "NoSchedule"}]
+    assert spec["nodeSelector"] == {"pool": "rl"}
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("runner", False)
+    assert spec["imagePullSecrets"] == [{"name": "acr"}]
+    assert spec["containers"][0]["image"] == "r.example/s:1"
 
 
 def test_the_probes_answers_are_its_containers_message() -> None:

@@ -85,6 +85,8 @@ def test_a_pod_that_was_started_again_and_is_well_shows_nothing_of_it() -> None:
     running = {"state": {"running": {}}, "lastState": ended}
     assert names(Evidence(pods=[pod("buildkitd", ready=True, phase="Running", **running)])) == []
     assert names(Evidence(pods=[pod("buildkitd", ready=False, phase="Running", **running)])) == ["out-of-memory"]
+    past = Evidence(pods=[pod("head", ready=True, phase="Running", **running)], with_past=True)
+    assert names(past) == ["out-of-memory"], "whoever asks why it was started again is told"
 
 
 def test_a_pod_that_is_well_and_is_about_to_be_taken_away_is_told() -> None:
