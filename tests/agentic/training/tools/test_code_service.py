@@ -1,6 +1,7 @@
 """The code sandbox over HTTP, in real sandboxes: what code gets, what it cannot do, and what clients are told."""
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,11 +11,14 @@ import aiohttp
 import pytest
 
 from agentic.errors import PermanentError, TransientError
-from agentic.sandbox.settings import BubblewrapSandbox
+from agentic.sandbox.settings import BubblewrapSandbox, PodmanSandbox
 from agentic.training.tools.code_service import serve
 from agentic.training.tools.settings import CodeSandboxSettings
 
 LIMITS = CodeSandboxSettings(run_seconds=2, memory_mb=128, max_processes=16, output_limit_bytes=2048, concurrency=2)
+
+ULIMITS = ("--ulimit=nofile=20000:20000", "--ulimit=nproc=20000:20000")
+"""Podman asks for more than this process may give, where it is confined itself."""
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +148,19 @@ async def test_a_key_is_asked_for(store_dir: Path) -> None:
         headers = {"Authorization": "Bearer secret"}
         async with aiohttp.ClientSession(headers=headers) as client, client.post(url, json={"code": "1"}) as response:
             assert response.status == 200
+
+
+@pytest.mark.timeout(180)
+async def test_containers_serve_as_well(tmp_path: Path) -> None:
+    if shutil.which("podman") is None:
+        pytest.skip("podman is not installed: the code sandbox is not tried with it")
+    settings = LIMITS.model_copy(update={"run_seconds": 30})
+    podman = PodmanSandbox(runtime="runc" if shutil.which("runc") else None, options=ULIMITS)
+    async with serve(settings, podman, tmp_path) as url:
+        answer = await ask(url, "import sympy\nprint(sympy.sqrt(12))")
+        assert answer["run_result"]["stdout"] == "2*sqrt(3)\n", answer
+        answer = await ask(url, "import socket\nsocket.create_connection(('127.0.0.1', 9), 1)")
+        assert answer["status"] == "Failed"
 
 
 async def test_without_a_key_it_listens_on_this_machine_only(store_dir: Path) -> None:
