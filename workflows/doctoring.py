@@ -5,6 +5,7 @@ Exit code 0 when nothing is found, 78 when a trouble stays until somebody acts, 
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -34,6 +35,9 @@ from workflows.saying import say, write
 from workflows.settings import Settings
 from workflows.submission import QUICK, unreachable
 from workflows.verbs import load, workspace
+
+OF_RUN = re.compile(r"(retry |logs |runs/)RUN\b")
+"""Where the catalogue's remedies stand for the run."""
 
 RULES: tuple[Rule, ...] = (
     Rule(WORKFLOWS.group, (WORKFLOWS.plural,), ("create", "get", "list", "watch", "patch", "delete")),
@@ -97,7 +101,10 @@ def explain(request: Request) -> int:
     if request.json:
         _print_json(grouped(troubles), {})
     else:
-        _say_troubles(grouped(troubles), f"run {run_id} shows no trouble that has a name")
+        named = [
+            replace(trouble, remedy=OF_RUN.sub(rf"\g<1>{run_id}", trouble.remedy)) for trouble in grouped(troubles)
+        ]
+        _say_troubles(named, f"run {run_id} shows no trouble that has a name")
     return exit_code(troubles)
 
 
@@ -121,8 +128,8 @@ async def _explain(settings: Settings, run_id: str, changes: Sequence[str]) -> l
 
 
 def about_newest(evidence: Evidence) -> Evidence:
-    """Without earlier attempts at the run, and without the failures of steps that succeeded when they were tried again:
-    they are no reason for how it stands. Pure."""
+    """Without earlier attempts at the run, the failures of steps that succeeded when they were tried again, and the
+    waits of pods that got a node: they are no reason for how it stands. Pure."""
     made = [body for body in evidence.objects if body["kind"] == WORKFLOWS.kind]
     if not made:
         return evidence
@@ -136,10 +143,16 @@ def about_newest(evidence: Evidence) -> Evidence:
         for pod in evidence.pods
         if name_of(pod) not in overcome and (pod["metadata"].get("labels") or {}).get(STEP_OF) not in names
     ]
+    placed = {name_of(pod) for pod in pods if (pod.get("spec") or {}).get("nodeName")}
     out = names | ({name_of(pod) for pod in evidence.pods} - {name_of(pod) for pod in pods}) | overcome
     return Evidence(
         pods=pods,
-        events=[event for event in evidence.events if event["involvedObject"].get("name") not in out],
+        events=[
+            event
+            for event in evidence.events
+            if (name := event["involvedObject"].get("name")) not in out
+            and not (event.get("reason") == "FailedScheduling" and name in placed)
+        ],
         objects=[newest, *(body for body in evidence.objects if body["kind"] != WORKFLOWS.kind)],
         logs={name: text for name, text in evidence.logs.items() if name not in well},
     )

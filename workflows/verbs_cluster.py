@@ -20,7 +20,7 @@ from workflows.argo.following import exit_code, follow
 from workflows.argo.nodes import is_over, nodes_of, output_of, phase_of, steps_of
 from workflows.argo.volume import read_files
 from workflows.display import Board, describe
-from workflows.errors import CommandError
+from workflows.errors import CommandError, SettingsError
 from workflows.request import Request
 from workflows.saying import say, write_all
 from workflows.settings import Settings
@@ -192,17 +192,31 @@ async def _cleanup(request: Request) -> int:
             say(f"workflow {name} is told to end")
         for name in ending:
             await _until_over(connection, name)
-        removed = await sweep(kube, connection.namespace, run_id)
+        places = _places(connection, found)
+        removed = [line for place in places for line in await sweep(kube, place, run_id)]
         for workflow in found:
             if await connection.workflows.delete(name_of(workflow)):
                 removed.append(f"Workflow {name_of(workflow)}")
         for line in removed:
             say(f"removed     {line}")
-        remaining = await left(kube, connection.namespace, run_id, counts_steps=True, timeout_seconds=GONE_SECONDS)
+        remaining = [
+            line
+            for place in places
+            for line in await left(kube, place, run_id, counts_steps=True, timeout_seconds=GONE_SECONDS)
+        ]
     if remaining:
         raise ObjectEndingError(f"still there after {GONE_SECONDS:.0f} s: {', '.join(remaining)}: run cleanup again")
     say(f"run {run_id}: {len(removed)} objects removed; its folder on the volume stays")
     return 0
+
+
+def _places(connection: Connection, found: Sequence[JsonObject]) -> list[str]:
+    """The namespaces that the run has anything in: its sandboxes may have one of their own."""
+    places = [connection.namespace]
+    for workflow in found:
+        with suppress(SettingsError):  # of a version with other settings
+            places.append(getattr(recorded_settings(workflow).sandbox, "namespace", None) or connection.namespace)
+    return list(dict.fromkeys(places))
 
 
 async def _until_over(connection: Connection, name: str) -> None:

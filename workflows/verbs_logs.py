@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from agentic.cluster.errors import InvalidObjectError, NotFoundError
 from agentic.cluster.labels import selector_of_run
 from agentic.cluster.resources import JsonObject, name_of
+from workflows.argo.api import ENDED
 from workflows.argo.attempts import recorded_settings
 from workflows.argo.nodes import attempts_of, is_over, is_part, steps_of
 from workflows.argo.retrying import pod_name
@@ -26,11 +27,11 @@ async def logs(request: Request, run_id: str, step: str) -> int:
     async with connected(settings, os.environ) as connection:
         found = await connection.workflows.list(selector_of_run(run_id))
         parts = await _parts(connection, found[-1], step, follow=request.follow) if found else {}
-        gone = [
-            part
-            for part, pod in parts.items()
-            if not await _print_pod(connection, name_of(found[-1]), pod, follow=request.follow)
-        ]
+        gone: list[str] = []
+        for part, pod in parts.items():
+            name = name_of(found[-1])
+            was_there = _follow_part(connection, name, part) if request.follow else _print_pod(connection, name, pod)
+            gone += [] if await was_there else [part]
         if gone or not parts:
             kube = connection.require_kube(f"the log of {step}, whose pods are gone,")
             cluster = recorded_settings(found[-1], request.settings).cluster if found else settings
@@ -62,7 +63,21 @@ def pods_of(workflow: JsonObject, step: str) -> dict[str, str]:
     return {name: pod_name(workflow, attempts[0]) for name, attempts in last.items() if attempts}
 
 
-async def _print_pod(connection: Connection, workflow: str, pod: str, *, follow: bool) -> bool:
+async def _follow_part(connection: Connection, name: str, part: str) -> bool:
+    """Print its last attempt and those that come after, until it has ended; whether any pod was still there."""
+    printed: dict[str, bool] = {}
+    while True:
+        workflow = await connection.workflows.get(name)
+        pod = pods_of(workflow, part).get(part)
+        if pod is not None and pod not in printed:
+            printed[pod] = await _print_pod(connection, name, pod, follow=True)
+        elif is_over(workflow) or steps_of(workflow)[part].get("phase") in ENDED:
+            return any(printed.values())
+        else:
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _print_pod(connection: Connection, workflow: str, pod: str, *, follow: bool = False) -> bool:
     """Whether it was still there."""
     while True:
         try:

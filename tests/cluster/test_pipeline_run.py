@@ -101,6 +101,51 @@ def test_the_whole_dag_runs_as_pods_and_a_lost_step_and_a_lost_head_cost_no_more
     assert (run_dir / "report.html").is_file()
 
 
+SHORT = (
+    *("data.train=4", "data.same_template=2", "data.new_template=0", "images.shards=1", "model.steps=5"),
+    *("train.steps=1", "train.prompts_per_step=2", "train.rollouts_per_prompt=2", "train.micro_batch_rollouts=4"),
+    "train.validate_every=1",
+)
+"""One step of training on four tasks: what a run needs to have behind it that is gone on with."""
+
+
+@pytest.mark.scale
+def test_a_run_that_has_trained_is_gone_on_with_in_every_way_after_its_cluster_was_swept(pipeline: Pipeline) -> None:
+    """`argo resubmit --memoized`, then `resume --from evaluate`, whose results are gone; then nothing is left of it."""
+    run_dir = pipeline.run_dir("short")
+    (run_dir / "report.html").mkdir(parents=True)
+    name = pipeline.submit("short", *SHORT)
+    assert pipeline.wait_until_over(name, 1500) == "Failed"
+    ended = pipeline.steps(name)
+    assert (ended["train"], ended["evaluate"], ended["report"]) == ("Succeeded", "Succeeded", "Failed"), ended
+    assert is_swept(pipeline, "short"), pipeline.labelled("short")
+
+    (run_dir / "report.html").rmdir()
+    assert pipeline.argo("resubmit", "--memoized", name).code == 0
+    again = pipeline.resubmitted(name)
+    assert pipeline.wait_until_over(again, 300) == "Succeeded", pipeline.describe(again)
+    ended = pipeline.steps(again)
+    assert (ended["train"], ended["evaluate"], ended["report"]) == ("Skipped", "Skipped", "Succeeded"), ended
+    assert (run_dir / "report.html").is_file()
+
+    evaluation = run_dir / "evaluation.json"
+    before = json.loads(evaluation.read_text())
+    evaluation.unlink()
+    for record in (run_dir / "rollouts").glob("evaluate*"):
+        record.unlink()
+    assert pipeline.of_run("resume", "short", "--from", "evaluate").code == 0
+    name = "agentic-rl-short-attempt-2"
+    assert pipeline.wait_until_over(name, 900) == "Succeeded", pipeline.describe(name)
+    ended = pipeline.steps(name)
+    assert (ended["train"], ended["evaluate"], ended["report"]) == ("Skipped", "Succeeded", "Succeeded"), ended
+    assert json.loads(evaluation.read_text())["splits"].keys() == before["splits"].keys()
+    assert pipeline.of_run("explain", "short").said == "run short shows no trouble that has a name\n"
+
+    assert pipeline.of_run("cleanup", "short").code == 0
+    assert pipeline.labelled("short") == []
+    assert (run_dir / "report.html").is_file()
+
+
 def test_a_step_without_enough_memory_is_tried_again_and_then_fails_by_that_name(pipeline: Pipeline) -> None:
     name = pipeline.submit("small", "cluster.light.memory=40Mi", "cluster.retries=1", "cluster.retry_seconds=1")
 

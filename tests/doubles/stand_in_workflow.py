@@ -5,7 +5,7 @@ step is a few lines of Python in the sandboxes' base image, which share a folder
 
     trace          a line for each attempt, such as `train` or `build-images-1`, in the order in which they began
     plan/STEP      what the next attempts do, one a line: `exit 75`, `oom`, `wait` (until the file `go` is there),
-                   `long` (outputs as long as a step's may be)
+                   `wait and fail`, `long` (outputs as long as a step's may be)
     cluster        stands for the RayCluster: launch-cluster and train make it, cleanup removes it
     runs/RUN/      where logs of steps go
 """
@@ -56,8 +56,9 @@ if step == "cleanup":
     (place / "cluster").unlink(missing_ok=True)
 if action == "oom":
     held = [bytearray(1 << 20) for _ in range(4096)]
-while action == "wait" and not (place / "go").exists():
+while action.startswith("wait") and not (place / "go").exists():
     time.sleep(0.1)
+action = "exit 75" if action == "wait and fail" else action
 if action.startswith("exit"):
     pathlib.Path("/dev/termination-log").write_text(f"{name} was told to leave with {action}\\n")
     sys.exit(int(action.split()[1]))

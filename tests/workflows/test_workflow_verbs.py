@@ -432,6 +432,7 @@ def test_explain_tries_once_to_read_a_volume_that_no_pod_can_read(run: Command, 
     ended = run("explain", "first")
     assert (ended.code, ended.err) == (78, "")
     assert "train: Error (exit code 78)" in ended.out
+    assert "python3 workflows/submit.py logs first STEP" in ended.out
     assert len([request for request in server.requests if request.startswith("POST")]) == 1
 
 
@@ -458,7 +459,14 @@ def test_explain_is_about_the_newest_workflow_and_not_about_what_was_overcome(
         state = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
         status = {"phase": "Failed", "containerStatuses": [{"name": "main", "state": state}]}
         made = {"kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": labels}, "status": status}
-        server.store.objects[("pods", "default", name)] = _stored(made)
+        server.store.objects[("pods", "default", name)] = _stored(made | {"spec": {"nodeName": "node-1"}})
+    waited = {"reason": "FailedScheduling", "message": "0/1 nodes are available: 1 Insufficient cpu."}
+    event = {
+        "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "name": pod},
+        **waited,
+    }
+    server.store.objects[("events", "default", "e")] = _stored(event)
     nodes = body["status"]["nodes"]
     nodes["agentic-rl-first.build-images(1:1/2)(1)"]["startedAt"] = "2026-01-01T11:00:00Z"
     for attempt in (0, 1):
@@ -467,6 +475,7 @@ def test_explain_is_about_the_newest_workflow_and_not_about_what_was_overcome(
     assert pod in ended.out
     assert overcome not in ended.out
     assert "step build-images: Error (exit code 78)" in ended.out, "the last attempt's reason"
+    assert "Insufficient" not in ended.out, "it got a node after all"
     second = _stored({**body, "metadata": {**body["metadata"], "name": "agentic-rl-first-attempt-2"}})
     second["metadata"]["creationTimestamp"] = "2026-01-02T10:00:00Z"
     second["status"] = {"phase": "Succeeded", "nodes": {}}
@@ -497,6 +506,21 @@ def test_a_namespace_that_is_not_there_is_named_with_the_command_that_makes_it(
     ended = run("--profile", "demo", "cluster.namespace=rl")
     assert (ended.code, ended.err.count("\n")) == (78, 1)
     assert 'namespaces "rl" not found: make it (kubectl create namespace rl)' in ended.err
+
+
+def test_cleaning_up_finds_sandboxes_in_a_namespace_of_their_own(run: Command, server: KubeApiServer) -> None:
+    changes = ["sandbox.provider=pod", "sandbox.namespace=boxes"]
+    document = build_workflow(load_settings("demo", changes, {}), "demo", "first")
+    body = _stored(ArgoWorkflow("agentic-rl-first", document).body)
+    body["metadata"]["namespace"] = "default"
+    server.store.objects[FIRST] = body
+    for namespace in ("boxes", "others"):
+        head = {"name": "box", "namespace": namespace, "labels": {"agentic-rl/run": "first"}}
+        server.store.objects[("pods", namespace, "box")] = _stored({"metadata": head})
+    ended = run("cleanup", "first")
+    assert ended.code == 0, ended.err
+    assert "removed     Pod box" in ended.out
+    assert [key[1] for key in server.store.objects if key[0] == "pods"] == ["others"]
 
 
 @pytest.mark.parametrize(
