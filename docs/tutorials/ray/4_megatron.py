@@ -63,6 +63,7 @@ class MLPLayerWorker(Worker):
             dp_rank=parallel_state.get_data_parallel_rank(),
             is_collect=parallel_state.get_tensor_model_parallel_rank() == 0,
         )
+        self._register_dispatch_collect_info("pairs", dp_rank=self.rank // 2, is_collect=self.rank % 2 == 0)
 
     @register(Dispatch.ONE_TO_ALL)
     def get_sizes(self) -> tuple[int, int, int, int]:
@@ -105,6 +106,10 @@ class MLPLayerWorker(Worker):
     def run_layer(self, batch: TensorDict) -> TensorDict:
         y, _ = self.layer(batch["x"].transpose(0, 1).contiguous().to(DEVICE))
         return TensorDict({"y": y.transpose(0, 1).contiguous().cpu()}, batch_size=batch.batch_size)
+
+    @register(make_nd_compute_dataproto_dispatch_fn(mesh_name="pairs"))
+    def sign(self, batch: TensorDict) -> TensorDict:
+        return TensorDict({"row": batch["row"], "rank": torch.full(batch.batch_size, self.rank)}, batch.batch_size)
 
 
 # %% [markdown]
@@ -149,6 +154,20 @@ for gate_and_up, down in layer_worker_group.get_weights():
 print([list(weight.shape) for weight in layer_worker_group.get_weights()[0]])
 assert torch.allclose(y[:8], sum(parts), rtol=1e-3, atol=1e-4)
 assert not torch.allclose(y[:8], parts[0], rtol=1e-3, atol=1e-4)
+
+# %% [markdown]
+# ## What a mesh does with two data-parallel ranks
+#
+# A mesh is only what workers announced, and may have nothing to do with Megatron. These four also announced `pairs`:
+# ranks 0 and 1 get the first half of a batch, ranks 2 and 3 the second, and the first of each pair answers. Each puts
+# its rank beside the rows that it got.
+
+# %%
+signed = layer_worker_group.sign(TensorDict({"row": torch.arange(8)}, batch_size=[8]))
+print(signed["row"].tolist())
+print(signed["rank"].tolist())
+assert signed["row"].tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+assert signed["rank"].tolist() == [0, 0, 0, 0, 2, 2, 2, 2]
 
 # %% [markdown]
 # verl's own Megatron engine does the same at scale: `verl/workers/engine_workers.py` registers meshes called `train`,
