@@ -37,9 +37,9 @@ def _loads(result: dict[str, Any]) -> str:
 def _bare(result: dict[str, Any]) -> str:
     row = result["beside_bare"]
     return (
-        "## Beside bare Harbor\n\nProcessor time of one trial in the process that runs trials, best of "
-        f"{row['rounds']} rounds of {row['trials']}; a bare trial has no session, record, diff, or fresh sandbox for "
-        f"grading.\n\n{_table(('bare_cpu_ms_per_trial', 'ours_cpu_ms_per_trial', 'ratio'), [row])}"
+        "## Beside bare Harbor\n\nProcessor time of one trial in the process that runs trials, median of "
+        f"{row['rounds']} pairs of rounds of {row['trials']}; a bare trial has no session, record, diff, or fresh "
+        f"sandbox for grading.\n\n{_table(('bare_cpu_ms_per_trial', 'ours_cpu_ms_per_trial', 'ratio'), [row])}"
     )
 
 
