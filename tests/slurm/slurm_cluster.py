@@ -157,12 +157,16 @@ class SlurmCluster:
                 found.append(int(entry.name))
         return sorted(found)
 
+    def processes_of(self, node: str) -> dict[int, str]:
+        """Every process of a node, with its command line."""
+        namespace = _link(Path(f"/proc/{self._first[node]}/ns/net"))
+        here = [pid for pid in self.processes() if _link(Path(f"/proc/{pid}/ns/net")) == namespace]
+        return {pid: _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in here}
+
     def end_ray(self, node: str) -> None:
         """Kill what a job's step runs on a node, as a broken node would."""
-        namespace = _link(Path(f"/proc/{self._first[node]}/ns/net"))
-        for pid in self.processes():
-            here = _link(Path(f"/proc/{pid}/ns/net")) == namespace
-            if here and b"SLURM_STEP_ID=" in _environment(pid):
+        for pid in self.processes_of(node):
+            if b"SLURM_STEP_ID=" in _read(pid, "environ"):
                 _kill(pid, signal.SIGKILL)
 
     def _hold(self, name: str) -> None:
@@ -246,9 +250,9 @@ def _link(path: Path) -> str:
         return ""
 
 
-def _environment(pid: int) -> bytes:
+def _read(pid: int, name: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
+        return Path(f"/proc/{pid}/{name}").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return b""
 
