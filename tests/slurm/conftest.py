@@ -40,7 +40,7 @@ signal.pause()
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     """Two nodes; none of their processes is left afterwards."""
-    made = SlurmCluster(tmp_path_factory.mktemp("slurm"))
+    made = SlurmCluster(tmp_path_factory.mktemp("slurm"), shared=tmp_path_factory.getbasetemp())
     try:
         made.start()
         yield made

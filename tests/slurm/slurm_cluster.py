@@ -5,9 +5,9 @@ different names, different addresses and three networks between them; the contro
 reaches this machine's network, every file lies in one folder, and all of a node's processes end with the first of them:
 by `close`, or because whoever made the cluster is gone.
 
-What is not as in a real cluster: the nodes share one machine's processors and files, jobs run as root, processes are
-tracked by their parents and not by control groups, and the nodes claim more CPUs than there are, since nothing here is
-timed.
+What is not as in a real cluster: the nodes share one machine's processors, and its files but for /tmp and /dev/shm;
+jobs run as root; processes are tracked by their parents and not by control groups; and the nodes claim more CPUs than
+there are, since nothing here is timed.
 """
 
 import os
@@ -70,6 +70,8 @@ class SlurmCluster:
     """Two nodes; `run` and `sbatch` act on the first."""
 
     folder: Path
+    shared: Path
+    """What all nodes see under the same path, as a file server would have it; holds `folder`."""
     _holders: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _first: dict[str, int] = field(default_factory=dict)
@@ -171,8 +173,12 @@ class SlurmCluster:
 
     def _hold(self, name: str) -> None:
         """Make a node's namespaces; they end with a process that ends with this one."""
+        own = self.folder / f"tmp-{name}"
+        own.mkdir(mode=0o1777)
         make = (
             f"hostname {name} && mount --bind {self.folder}/hosts /etc/hosts && ip link set lo up && "
+            f"mount --bind {self.shared} /mnt && mount --bind {own} /tmp && mkdir -p {self.shared} && "
+            f"mount --bind /mnt {self.shared} && umount /mnt && mount -t tmpfs tmpfs /dev/shm && "
             f"touch {self.folder}/{name}.held && exec sleep infinity"
         )
         spaces = ["--net", "--uts", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
