@@ -8,6 +8,7 @@ Jupyter, saving either one writes the other.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -53,9 +54,11 @@ def execute(notebook: NotebookNode) -> None:
     # Over sockets of the file system: on TCP any user of this machine could talk to the kernel.
     config = Config({"KernelManager": {"transport": "ipc"}})
     resources = {"metadata": {"path": str(ROOT)}}
-    NotebookClient(
+    client = NotebookClient(
         notebook, config=config, kernel_name="python3", timeout=CELL_TIMEOUT_SECONDS, resources=resources
-    ).execute()
+    )
+    # Ray puts its workers behind all other processes of the machine, where they starve beside other tests.
+    client.execute(env=os.environ | {"RAY_worker_niceness": "0"})
     notebook.metadata = nbformat.from_dict(_METADATA)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
