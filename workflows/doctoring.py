@@ -23,6 +23,7 @@ from agentic.cluster.errors import ApiUnavailableError, CredentialsError
 from agentic.cluster.resources import EVENTS, PODS, WORKFLOWS, JsonObject, name_of
 from agentic.cluster.sweep import STEP_OF
 from agentic.cluster.troubles import Evidence, Trouble, find_troubles, grouped
+from agentic.sandbox.settings import KubeSandbox
 from steps import failures, needs, run_troubles
 from workflows import verbs_local
 from workflows.argo.nodes import attempts_of, steps_of
@@ -109,9 +110,10 @@ def explain(request: Request) -> int:
 
 
 async def _explain(settings: Settings, run_id: str, changes: Sequence[str]) -> list[Trouble]:
+    boxes = settings.sandbox.namespace if isinstance(settings.sandbox, KubeSandbox) else None
     async with _connected(settings) as client:
         try:
-            evidence = about_newest(await gather_evidence(client, settings.cluster, run_id))
+            evidence = about_newest(await gather_evidence(client, settings.cluster, run_id, boxes))
         except (ApiUnavailableError, CredentialsError) as error:
             raise unreachable(error) from error
         if not (evidence.pods or evidence.objects):
@@ -122,7 +124,7 @@ async def _explain(settings: Settings, run_id: str, changes: Sequence[str]) -> l
         objects = evidence.objects
         from_volume = Volume(client, run_id, objects, changes)
         logs = {**evidence.logs, **await from_volume.logs(evidence.logs)}
-        known = Evidence(pods=evidence.pods, events=evidence.events, objects=objects, logs=logs)
+        known = Evidence(evidence.pods, evidence.events, objects, logs, with_past=True)
         silent, rollouts = judge_silence(objects, time.time()), await from_volume.rollouts()
     return [*find_troubles(known), *silent, *run_troubles.judge_rollouts(rollouts)]
 
