@@ -200,7 +200,7 @@ class _Head:
         return self._watch.loss()
 
 
-async def takes_job_along(api: "KubeApi") -> bool:
+async def takes_job_along(api: "KubeApi", *, within_seconds: float = ASKING_SECONDS) -> bool:
     """Whether a step that is told to end takes its job along: not when only its own pod has to move.
 
     A pod is told to end when its node is drained, too. The job goes on then, and the next attempt picks it up; losing
@@ -213,7 +213,7 @@ async def takes_job_along(api: "KubeApi") -> bool:
     if not name:
         return True
     try:
-        async with asyncio.timeout(ASKING_SECONDS):
+        async with asyncio.timeout(within_seconds):
             workflow = await api.get(WORKFLOWS, name)
     except (AgenticError, TimeoutError):
         return True

@@ -152,7 +152,7 @@ def test_a_rootless_builder_builds_a_tasks_image_without_any_privilege(
         process = site.start(buildkit_address=None, buildkit_start_seconds=PATIENCE_SECONDS)
         assert process.wait(PATIENCE_SECONDS * 2) == 0, site.log.read_text()
         assert site.results()["one"]["status"] == "built", site.log.read_text()
-        assert "@sha256:" in site.results()["one"]["name"]
+        assert "@sha256:" in site.results()["one"]["image"]
     (pod,) = cluster.get("pods", f"--namespace={namespace}", "--selector=app=buildkitd")["items"]
     (container,) = pod["spec"]["containers"]
     assert container["securityContext"]["runAsUser"] == USER

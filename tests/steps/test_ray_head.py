@@ -1,5 +1,6 @@
 """What steps decide about the run's Ray head: its manifest, its token, and what becomes of a job that they leave."""
 
+import asyncio
 import stat
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from kube_api import KubeApiServer
+from kube_api import Fault, KubeApiServer
 
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, FixedCredentials
@@ -109,6 +110,16 @@ async def test_where_nobody_can_tell_nothing_is_left_running(api: KubeClient, mo
     assert await takes_job_along(api)
     monkeypatch.setenv(workflow_owner.NAME, "gone")
     assert await takes_job_along(api)
+
+
+async def test_a_silent_api_server_leaves_time_for_the_job_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubelet gives the pod two minutes in all."""
+    monkeypatch.setenv(workflow_owner.NAME, "w")
+    async with KubeApiServer() as server:
+        server.faults.append(Fault(path="/workflows/", status=503, times=10_000))
+        async with KubeClient(FixedCredentials(Access(server.address)), KubeClientSettings(retry_seconds=60)) as api:
+            async with asyncio.timeout(20):
+                assert await takes_job_along(api, within_seconds=0.3)
 
 
 def test_an_end_that_another_try_would_meet_again_gets_its_name(tmp_path: Path) -> None:
