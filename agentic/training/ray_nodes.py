@@ -81,23 +81,29 @@ def main(arguments: Sequence[str]) -> int:
     import ray
 
     try:
-        ray.init(address=options.address, log_to_driver=False, logging_level="ERROR")
         await_nodes(
-            lambda: _alive(ray),
+            lambda: _alive(ray, options.address),
             options.nodes,
             polls=options.polls,
             say=_say,
             pause=lambda: time.sleep(options.poll_seconds),
         )
-    except (TransientError, ConnectionError, RuntimeError) as error:
-        _say(" ".join(str(error).split()))
+    except TransientError as error:
+        _say(str(error))
         return 75
     finally:
         ray.shutdown()
     return 0
 
 
-def _alive(ray: "ModuleType") -> list[str]:
+def _alive(ray: "ModuleType", address: str) -> list[str]:
+    """Addresses of living nodes. A head whose port answers may take nobody yet: on a busy node that lasts a while."""
+    if not ray.is_initialized():
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            _say(f"not yet: {' '.join(str(error).split())[:200]}")
+            return []
     return sorted(str(node["NodeManagerAddress"]) for node in ray.nodes() if node["Alive"])
 
 
