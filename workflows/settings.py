@@ -101,8 +101,8 @@ class Settings(base.Settings):
     def _verls_loops_have_answers(self) -> Self:
         if self.train.agent_loop != "remote_agent" and not isinstance(self.data, MathData):
             raise ValueError(
-                f"train.agent_loop is {self.train.agent_loop} but data.source is {self.data.source}, whose rows hold no "
-                "answer to grade by: set data.source=math, or train.agent_loop=remote_agent"
+                f"train.agent_loop is {self.train.agent_loop} but data.source is {self.data.source}, whose rows hold "
+                "no answer to grade by: set data.source=math, or train.agent_loop=remote_agent"
             )
         return self
 
