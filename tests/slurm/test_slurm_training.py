@@ -66,7 +66,7 @@ def test_training_uses_both_nodes_and_goes_on_after_a_requeue(cluster: SlurmClus
         cluster.run(["scancel", job.id])
         job.await_nothing_left(seconds=60)
 
-    assert cluster.field(job.id, "Restarts") == "1"
+    assert int(cluster.field(job.id, "Restarts")) >= 1
     assert "ray: 2 of 2 nodes have joined (10.77.0.1, 10.77.0.2)" in job.output
     saved = sorted(path.name for path in (run_dir / "checkpoints" / "global_step_3" / "actor").glob("model_*"))
     assert saved == ["model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"]

@@ -58,13 +58,28 @@ ray_node() { # [HEAD-ADDRESS]
     say "$(hostname) has address $address on ${device:-no interface that ip knows}"
     if [[ -n ${1-} ]]; then
         sleep "$((SLURM_PROCID * WORKER_PAUSE_SECONDS))"
-        exec "${ray[@]}" --address="$(with_port "$1" "$RAY_PORT")"
+        ray+=(--address="$(with_port "$1" "$RAY_PORT")")
+    else
+        ray+=(--head --port="$RAY_PORT" --temp-dir="$SESSIONS" --include-dashboard=false)
+        if [[ -n $DASHBOARD_PORT ]]; then
+            ray+=(--include-dashboard=true --dashboard-host=127.0.0.1 --dashboard-port="$DASHBOARD_PORT")
+        fi
     fi
-    ray+=(--head --port="$RAY_PORT" --temp-dir="$SESSIONS")
-    if [[ -n $DASHBOARD_PORT ]]; then
-        exec "${ray[@]}" --dashboard-host=127.0.0.1 --dashboard-port="$DASHBOARD_PORT"
-    fi
-    exec "${ray[@]}" --include-dashboard=false
+    started "${ray[@]}"
+}
+
+# Ray gives its own processes 30 s to start, which a node that is busy, or imports from a file server, can miss. What
+# ends later has been up, and a node that was lost is not made up for.
+started() {
+    local try code began
+    trap 'exit 143' TERM
+    for try in 1 2 3; do
+        began=$SECONDS code=0
+        "$@" || code=$?
+        if ((SECONDS - began > 120)); then break; fi
+        say "Ray has ended on $(hostname) with exit code $code before it was up, try $try of 3"
+    done
+    exit "$code"
 }
 
 # Ray's files on each node; short, since sockets below it may have paths of 107 bytes at most.
@@ -201,7 +216,7 @@ run_payload() {
 # What a task on another node needs of this script.
 ON_NODE="set -euo pipefail
 $(declare -p INTERFACE DATA_INTERFACES IN_IMAGE PYTHON RAY_CPUS RAY_GPUS OBJECT_STORE_BYTES RAY_PORT DASHBOARD_PORT WORKER_PAUSE_SECONDS SESSIONS)
-$(declare -f say give_up prepare_node own_address interface_of with_port ray_node)"
+$(declare -f say give_up prepare_node own_address interface_of with_port ray_node started)"
 readonly ON_NODE
 
 main
