@@ -24,7 +24,7 @@ SETTINGS = (
     # A policy that knows so little earns nothing, and without this there would be no gradient to share.
     'train.overrides=["actor_rollout_ref.actor.entropy_coeff=0.001"]',
     *("slurm.cpus_per_node=2", "slurm.memory=8G", "slurm.time_limit=50", "slurm.dashboard_port=null"),
-    *("slurm.worker_pause_seconds=0", "slurm.join.poll_seconds=2"),
+    "slurm.worker_pause_seconds=0",
 )
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2400)]
