@@ -113,7 +113,7 @@ def submit(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Submit]:
         given = [
             *("train.nodes=2", "cluster.workers.replicas=1", "ray.cpus=2", "ray.object_store_bytes=100000000"),
             *("slurm.cpus_per_node=2", "slurm.memory=4G", "slurm.time_limit=10", "slurm.dashboard_port=null"),
-            *("slurm.worker_pause_seconds=0", "slurm.join.poll_seconds=1"),
+            *("slurm.worker_pause_seconds=0", f"slurm.join.poll_seconds={10 if ray else 1}"),
             f"slurm.python={sys.executable if ray else python}",
             f"slurm.command={json.dumps([sys.executable if ray else 'bash', str(script)])}",
             *arguments,
