@@ -96,8 +96,7 @@ def test_the_whole_dag_runs_as_pods_and_a_lost_step_and_a_lost_head_cost_no_more
     assert pipeline.argo("resubmit", "--memoized", name).code == 0
     again = pipeline.resubmitted(name)
     assert pipeline.wait_until_over(again, 300) == "Succeeded", pipeline.describe(again)
-    assert pipeline.steps(again)["evaluate"] == "Skipped"
-    assert phases(pipeline, again, "evaluate") == [], "it had no pod"
+    assert set(phases(pipeline, again, "evaluate")) <= {"Skipped"}, "it had no pod of its own"
     assert (run_dir / "report.html").is_file()
 
 
@@ -124,8 +123,9 @@ def test_a_run_that_has_trained_is_gone_on_with_in_every_way_after_its_cluster_w
     assert pipeline.argo("resubmit", "--memoized", name).code == 0
     again = pipeline.resubmitted(name)
     assert pipeline.wait_until_over(again, 300) == "Succeeded", pipeline.describe(again)
-    ended = pipeline.steps(again)
-    assert (ended["train"], ended["evaluate"], ended["report"]) == ("Skipped", "Skipped", "Succeeded"), ended
+    for step in ("train", "evaluate"):
+        assert set(phases(pipeline, again, step)) <= {"Skipped"}, "it had no pod of its own"
+    assert phases(pipeline, again, "report") == ["Succeeded"]
     assert (run_dir / "report.html").is_file()
 
     evaluation = run_dir / "evaluation.json"
