@@ -32,7 +32,7 @@ _ARGO_KINDS = tuple(
 )
 _RAY_KINDS = ("rayclusters.ray.io", "rayjobs.ray.io", "rayservices.ray.io")
 """Without all of them the operator gives up after two minutes."""
-_SERVED_TRIES = 100
+_SERVED_SECONDS = 70.0
 _SERVED_PAUSE_SECONDS = 0.1
 
 
@@ -44,12 +44,12 @@ def _apply(machine: Machine, *documents: dict[str, object]) -> None:
 def _define(machine: Machine, kinds: Sequence[str], *where: str) -> None:
     """Returns once the API server serves the kinds: a controller that starts earlier gives up."""
     machine.kubectl("apply", "--server-side", "--force-conflicts", *where)
-    machine.kubectl("wait", "--for=condition=established", "--timeout=60s", *(f"crd/{kind}" for kind in kinds))
-    for _ in range(_SERVED_TRIES):
-        if all(_is_served(machine, kind) for kind in kinds):
-            return
+    # Not by `kubectl wait`, which gives up where a definition has no conditions yet.
+    deadline = time.monotonic() + _SERVED_SECONDS
+    while not all(_is_served(machine, kind) for kind in kinds):
+        if time.monotonic() > deadline:
+            raise StartError(f"the API server does not serve {', '.join(kinds)} after {_SERVED_SECONDS:.0f} s")
         time.sleep(_SERVED_PAUSE_SECONDS)
-    raise StartError(f"the API server does not serve {', '.join(kinds)} although they are established")
 
 
 def _is_served(machine: Machine, kind: str) -> bool:
