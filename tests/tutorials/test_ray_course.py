@@ -49,6 +49,7 @@ def test_a_notebook_shows_the_values_of_the_guide(number: int, lines: list[str])
     assert "".join(shown(notebook)).splitlines() == lines
 
 
+@pytest.mark.timeout(180)  # Ray and a kernel are started: 15 s alone, minutes beside much other work
 @pytest.mark.parametrize("script", [path for path in SCRIPTS if not is_slow(path)], ids=lambda path: path.stem)
 def test_a_quick_notebook_prints_what_it_shows(script: Path) -> None:
     assert printed_by(script) == shown(read_notebook(script.with_suffix(".ipynb"))), HINT
