@@ -1,4 +1,4 @@
-"""The quick start of docs/proxy.md, run as it stands there, but for the ports, with a double in vLLM's place."""
+"""The quick start of docs/proxy.md, run in its order and as it stands but for ports, with a double in vLLM's place."""
 
 import asyncio
 import os
@@ -36,23 +36,23 @@ async def run(script: str, folder: Path, environment: dict[str, str]) -> str:
 @pytest.mark.timeout(180)  # three interpreters start, which takes its time on a busy machine
 async def test_the_quick_start_does_what_it_says(tmp_path: Path) -> None:
     write_model_folder(tmp_path / "models" / "policy", TINY_TEMPLATE)
-    serve, talk = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+    serve, talk, seal = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
     (python,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "AGENTIC_PROXY_CONTROL_KEY": "control"}
     async with FakeVllm(list(ids_of("Hi there<|im_end|>"))).serving() as vllm:
         agents, controls = map(str, free_ports(2))
         ports = {"8000": vllm.url.rpartition(":")[2], "8100": agents, "8101": controls}
-        serve, talk, python = (re.sub("8000|8100|8101", lambda m: ports[m[0]], part) for part in (serve, talk, python))
+        parts = (re.sub("8000|8100|8101", lambda m: ports[m[0]], part) for part in (serve, talk, python, seal))
+        serve, talk, python, seal = parts
         command = next(line for line in serve.splitlines() if line.startswith("python -m agentic.proxy"))
         pipe = asyncio.subprocess.PIPE
         proxy = await asyncio.create_subprocess_exec(*command.split(), cwd=tmp_path, env=environment, stdout=pipe)
         assert proxy.stdout is not None
         assert controls in (await proxy.stdout.readline()).decode()
-        opening, _, sealing = talk.rstrip().rpartition("\n")
-        (tmp_path / "agent.py").write_text(f"import os\nKEY = os.environ['KEY']\n{python}")
+        (tmp_path / "agent.py").write_text(python)
         try:
-            told = await run(f"{opening}\nKEY=$KEY python agent.py\n{sealing}", tmp_path, environment)
+            told = await run(f"{talk}\npython agent.py\n{seal}", tmp_path, environment)
         finally:
             proxy.terminate()
             await proxy.communicate()
