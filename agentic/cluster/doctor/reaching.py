@@ -18,6 +18,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 SECONDS, PAUSE = 8.0, 0.5
+SILENCE = "TimeoutError"
 LONGEST = 300
 """Of a text: all of them together have to fit into a container's last message, which is 4 KiB."""
 
@@ -26,10 +27,14 @@ def reach(kind: str, address: str, seconds: float = SECONDS) -> str:
     """Why it is not reached; empty when it is."""
     if kind == "pip":
         return _ask_index(address, seconds)
-    until = time.monotonic() + seconds
-    while (said := _try(kind, address, max(until - time.monotonic(), 1.0))) and time.monotonic() + PAUSE < until:
+    until, said = time.monotonic() + seconds, ""
+    while answer := _try(kind, address, max(until - time.monotonic(), 1.0)):
+        if not said or not answer.startswith(SILENCE):
+            said = answer  # A refusal tells more than silence, and networks of pods drop what they have just refused.
+        if time.monotonic() + PAUSE >= until:
+            return said[:LONGEST]
         time.sleep(PAUSE)
-    return said[:LONGEST]
+    return ""
 
 
 def _try(kind: str, address: str, seconds: float) -> str:
