@@ -172,3 +172,9 @@ def test_ci_runs_what_the_readme_promises() -> None:
     for command in ("make check", "make test", "-m e2e"):
         assert command in script
     assert "make test " in (ROOT / "README.md").read_text()
+
+
+def test_what_has_a_marker_is_left_to_a_target_of_its_own() -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    names = {marker.partition(":")[0] for marker in options["markers"]} - {"scale"}  # those are of the cluster too
+    assert {name for name in names if f"not {name}" not in options["addopts"]} == set()
