@@ -11,6 +11,7 @@ from agentic.files import locked_folder
 from agentic.tasks.manifest import read_manifest
 from steps import build_images, download_data, download_model, evaluate, train
 from steps.contract import StepOutput
+from steps.markers import Marker
 
 DATA = {"source": "mutation", "train": 6, "same_template": 1, "new_template": 1}
 
@@ -93,7 +94,7 @@ def test_a_step_refuses_a_folder_that_another_run_replaced(
     first, other = getters(kind, here)
     first("a")
     other("b")
-    (here / "runs/a/done/train-0.json").write_text(json.dumps({"ended": 1, "outputs": TRAINED}))
+    Marker(here / "runs/a", "train", {}).write(TRAINED, attempt=1, started=0, ended=1)
     with pytest.raises(SystemExit) as ended:
         read_shared(step)
     assert ended.value.code == 78

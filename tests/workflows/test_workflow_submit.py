@@ -108,7 +108,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         (["render", "train.stpes=3"], "unknown setting train.stpes: did you mean train.steps?"),
         (["lcoal"], "there is no verb 'lcoal': use submit, local, render, plan, status, logs"),
         (["local", "--proflie", "demo"], "there is no option --proflie: see --help"),
-        (["local", "--profile", "dmeo"], "no profile dmeo: there are cluster-demo, demo, smollm2, swe-qwen2.5-7b"),
+        (["local", "--profile", "dmeo"], "no profile dmeo: there are cluster-demo, demo, grpo-math, math, ppo-gsm8k, "),
         (["render", "--run-id", "My Run"], "--run-id My Run: use lower-case letters, digits and dashes"),
         (["render", "--start-from", "trian"], "there is no step trian to start from: use preflight"),
         (["render", "demo"], "'demo' is no setting: write section.key=value"),

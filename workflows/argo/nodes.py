@@ -89,8 +89,8 @@ def argo_nodes(workflow: JsonObject) -> Mapping[str, ArgoNode]:
 
 
 def is_attempt(node: ArgoNode) -> bool:
-    """Whether it is one try of a step that may be retried."""
-    return bool((node.get("nodeFlag") or {}).get("retried"))
+    """Whether it is one try of a step that may be retried. Argo flags an exit handler's step as well as its tries."""
+    return node["type"] != "Retry" and bool((node.get("nodeFlag") or {}).get("retried"))
 
 
 def dags_of(workflow: JsonObject) -> Iterator[list[JsonObject]]:

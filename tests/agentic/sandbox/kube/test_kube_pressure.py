@@ -259,7 +259,7 @@ async def test_what_no_other_pod_would_do_better_is_a_matter_of_setup() -> None:
         starting, pod = await start_by_hand(rig)
         invalid = container(waiting={"reason": "InvalidImageName", "message": "invalid reference format"})
         await write_status(rig, pod, containerStatuses=invalid)
-        with pytest.raises(SandboxSetupError, match="the image's name is invalid"):
+        with pytest.raises(SandboxSetupError, match="what is set as image is no image name"):
             await starting
 
 

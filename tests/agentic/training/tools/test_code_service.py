@@ -56,8 +56,9 @@ async def test_an_exception_comes_back_as_its_traceback(url: str) -> None:
     assert answer["run_result"]["stderr"].endswith("NameError: name 'sympy' is not defined\n")
 
 
-async def test_sympy_can_be_imported(url: str) -> None:
-    answer = await ask(url, "import sympy\nprint(sympy.sqrt(3))")
+async def test_sympy_can_be_imported(store_dir: Path) -> None:
+    async with serve(LIMITS.model_copy(update={"run_seconds": 40}), BubblewrapSandbox(), store_dir) as url:
+        answer = await ask(url, "import sympy\nprint(sympy.sqrt(3))")
     assert answer["run_result"]["stdout"] == "sqrt(3)\n", answer
 
 
