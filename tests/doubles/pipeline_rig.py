@@ -8,6 +8,7 @@ Everything that is done is noted as a transcript.
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -31,6 +32,7 @@ PROFILE = "cluster-demo"
 IMAGE = "agentic-rl/on-node:local"
 RUN_LABEL = "agentic-rl/run"
 WIDEST = 300
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Characters of a line of the transcript: Argo prints all parameters of a Workflow that it retries."""
 
 
@@ -106,7 +108,7 @@ class Pipeline:
     def argo(self, *words: str) -> Ended:
         """Argo's own command line."""
         program = str(Toolbox(self.cluster.layout).path("argo"))
-        where = [f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={self.namespace}", "--no-color"]
+        where = [f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={self.namespace}"]
         return self._run("argo", words, [program, *words, *where], 120)
 
     def _run(self, shown: str, words: Sequence[str], command: Sequence[str], timeout_seconds: float) -> Ended:
@@ -121,7 +123,7 @@ class Pipeline:
             check=False,
             timeout=timeout_seconds,
         )
-        self.transcript.note(done.stdout or "(nothing)")
+        self.transcript.note(COLOURS.sub("", done.stdout) or "(nothing)")
         if done.returncode:
             self.transcript.note(f"exit code {done.returncode}")
         return Ended(done.returncode, done.stdout)
