@@ -2,11 +2,14 @@
 
 Both get the same rows and ask the same engine. A reply with a fenced block is one command, as for the agent `shell`;
 a command takes the same scripted time, is answered with the same text, and solves as often. Starting sandboxes and
-grading, which verl's loop has none of, wait for nothing. Each rollout leaves a line about its tokens.
+grading, which verl's loop has none of, wait for nothing. verl's loop leaves the last turn's command alone; ours runs
+it, since the files are graded, and here it takes no time. Each rollout leaves a line about its tokens and calls, and
+each command that takes time one.
 """
 
 import asyncio
 import dataclasses
+import functools
 import json
 import os
 import random
@@ -30,7 +33,7 @@ from .world import FOLDER, RIGHT, WRONG, Delays, OneImage, WaitingProvider, Wait
 
 TOOL_SECONDS_VARIABLE = "BENCHMARK_TOOL_SECONDS"
 ANSWER = "1 - 2\n"
-TOKENS = "tokens.jsonl"
+TOKENS, COMMANDS = "tokens.jsonl", "commands.jsonl"
 NOWHERE = Path("/nonexistent")
 
 
@@ -38,8 +41,20 @@ def tool_seconds() -> float:
     return float(os.environ[TOOL_SECONDS_VARIABLE])
 
 
-def write_tokens(folder: Path, sampled: int, trained: int) -> None:
-    json_lines.append(folder / TOKENS, [json.dumps({"sampled": sampled, "trained": trained})])
+@functools.cache
+def job() -> RolloutJob:
+    return load_job()
+
+
+def write_tokens(sampled: int, trained: int, calls: int) -> None:
+    json_lines.append(job().run_dir / TOKENS, [json.dumps({"sampled": sampled, "trained": trained, "calls": calls})])
+
+
+async def run_command() -> str:
+    """What a command takes, and what it answers."""
+    await asyncio.sleep(tool_seconds())
+    json_lines.append(job().run_dir / COMMANDS, ["{}"])
+    return ANSWER
 
 
 @register("remote_agent")
@@ -49,10 +64,9 @@ class Ours(RemoteAgentLoop):
     @override
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         outputs = await super().run(sampling_params, **row)
-        sampled = sum(
-            int(output.extra_fields.get("reward_extra_info", {}).get("sampled_tokens", 0)) for output in outputs
-        )
-        write_tokens(load_job().run_dir, sampled, sum(sum(output.response_mask) for output in outputs))
+        details = outputs[-1].extra_fields["reward_extra_info"] if outputs else {"sampled_tokens": 0, "turns": 0}
+        trained = sum(sum(output.response_mask) for output in outputs)
+        write_tokens(int(details["sampled_tokens"]), trained, int(details["turns"]))
         return outputs
 
     @override
@@ -64,11 +78,11 @@ class Ours(RemoteAgentLoop):
 
 
 class ScriptedEnvironment(LoglessEnvironment):
-    """Harbor's environment over sandboxes in which commands wait, and nothing else does."""
+    """Harbor's environment over sandboxes in which the agent's commands wait, and nothing else does."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        provider = ScriptedProvider(Delays(0.0, tool_seconds(), 0.0), faulty=False)
+        provider = ScriptedProvider(Delays(0.0, 0.0, 0.0), faulty=False)
         self._scope = SandboxScope(provider, OneImage(NOWHERE, 0), self._scope.run_id)
 
 
@@ -83,12 +97,17 @@ class ScriptedProvider(WaitingProvider):
 class ScriptedSandbox(WaitingSandbox):
     """Answers what graders ask, and the agent's commands with one text."""
 
+    def __init__(self, provider: WaitingProvider, spec: SandboxSpec) -> None:
+        super().__init__(provider, spec)
+        self._commands = 0
+
     @override
     async def exec(self, command: Command, **options: Any) -> ExecResult:
         is_agents = isinstance(command, str) and not ("test.sh" in command or command.startswith(("mkdir", "chmod")))
         if is_agents:
-            await asyncio.sleep(self._delays.command)
-            return ExecResult(0, ANSWER.encode(), b"")
+            self._commands += 1
+            is_last = self._commands >= job().rollout.agent.max_turns
+            return ExecResult(0, (ANSWER if is_last else await run_command()).encode(), b"")
         if isinstance(command, str) and "test.sh" in command:
             self.write(f"{FOLDER}/calc.txt", random.choice((RIGHT, WRONG)))
         return await super().exec(command, **options)

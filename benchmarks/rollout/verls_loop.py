@@ -4,7 +4,6 @@ The rows of the data set ask for `remote_agent`. Importing what both loops share
 takes the name after it, by being a module of its own.
 """
 
-import asyncio
 import json
 import random
 from typing import Any
@@ -15,10 +14,9 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 from verl.tools.function_tool import FunctionTool
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
-from agentic.rollout.agent_loop_config import load_job
 from agentic.rollout.agents.inside_program import NO_COMMAND, SUBMIT, command_of, output_text
 
-from .step_loops import ANSWER, tool_seconds, write_tokens
+from .step_loops import job, run_command, write_tokens
 
 
 class Fenced(ToolParser):  # type: ignore[misc]
@@ -37,31 +35,29 @@ class Verls(ToolAgentLoop):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, tools: Any = None, **keywords: Any) -> None:
         super().__init__(*arguments, tools=ToolListWrap([bash_tool()]), **keywords)
-        self._job = load_job()
         self.tool_schemas = []
         self.tool_parser = Fenced(self.tokenizer)
-        self.max_assistant_turns = self._job.rollout.agent.max_turns
-        self._sampled = 0
+        self.max_assistant_turns = job().rollout.agent.max_turns
+        self._sampled = self._calls = 0
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        limit = min(self._job.rollout.agent.max_tokens, self._job.rollout.max_call_tokens or self.response_length)
+        settings = job().rollout
+        limit = min(settings.agent.max_tokens, settings.max_call_tokens or self.response_length)
         output = await super().run({**sampling_params, "max_tokens": limit}, **row)
         output.reward_score = float(random.random() < 0.5)
-        write_tokens(self._job.run_dir, self._sampled, sum(output.response_mask))
+        write_tokens(self._sampled, sum(output.response_mask), self._calls)
         return output
 
     async def _handle_generating_state(self, agent_data: Any, *arguments: Any, **keywords: Any) -> AgentState:
         state = await super()._handle_generating_state(agent_data, *arguments, **keywords)
         self._sampled += len(agent_data.response_ids)
+        self._calls += 1
         return state
 
 
 def bash_tool() -> FunctionTool:
     async def bash(command: str) -> str:
-        if command:
-            await asyncio.sleep(tool_seconds())
-            return output_text(ANSWER, 0, 2000)
-        return NO_COMMAND
+        return output_text(await run_command(), 0, job().rollout.agent.output_characters) if command else NO_COMMAND
 
     parameters = {"type": "object", "properties": {"command": {"type": "string"}}}
     function = {"name": "bash", "description": "Run a command.", "parameters": parameters}

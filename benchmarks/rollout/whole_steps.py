@@ -20,7 +20,7 @@ from agentic.training.job import Launch, prepare
 from agentic.training.jobs import TrainJob
 from agentic.training.resume import Plan
 
-from .step_loops import TOKENS, TOOL_SECONDS_VARIABLE
+from .step_loops import COMMANDS, TOKENS, TOOL_SECONDS_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 LOOPS = {"verl ToolAgentLoop": "verls_loop.Verls", "ours": "step_loops.Ours"}
@@ -114,12 +114,15 @@ async def compare(workspace: Path, steps: int) -> dict[str, Any]:
 
 def _row(loop: str, timings: list[dict[str, float]], folder: Path) -> dict[str, Any]:
     tokens = [json.loads(line) for line in (folder / TOKENS).read_text().splitlines()]
-    sampled, trained = (sum(line[key] for line in tokens) for key in ("sampled", "trained"))
+    sampled, trained, calls = (sum(line[key] for line in tokens) for key in ("sampled", "trained", "calls"))
+    commands = (folder / COMMANDS).read_text().count("\n")
     return {
         "loop": loop,
         "steps": len(timings),
         **{f"{part}_seconds": round(statistics.median(step[part] for step in timings), 2) for part in PARTS},
         "rollouts": len(tokens),
+        "calls_per_rollout": round(calls / len(tokens), 2),
+        "commands_per_rollout": round(commands / len(tokens), 2),
         "sampled_tokens": sampled,
         "trained_tokens": trained,
         "trained_per_sampled": round(trained / sampled, 4),
