@@ -36,6 +36,14 @@ server = socket.create_server((sys.argv[1], int(sys.argv[2])), family=family)
 signal.pause()
 """
 
+GOES_ON = """\
+trap 'echo "payload ends in good order"; exit 143' TERM
+echo "payload starts"
+[ -z "$SLURM_RESTART_COUNT" ] || exit 0
+sleep 300 & wait
+"""
+"""A run that waits, ends well when it is told to, and is done the second time."""
+
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:

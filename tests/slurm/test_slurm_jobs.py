@@ -3,21 +3,16 @@
 Where a test is about the job, a few lines stand in for Ray; `test_slurm_ray.py` has the real one.
 """
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from conftest import Submit
+from conftest import GOES_ON, ROOT, Submit
 from slurm_cluster import SlurmCluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
-
-GOES_ON = """\
-trap 'echo "payload ends in good order"; exit 143' TERM
-echo "payload starts"
-[ -z "$SLURM_RESTART_COUNT" ] || exit 0
-sleep 300 & wait
-"""
 
 
 def test_a_run_that_is_done_ends_the_job_well(submit: Submit) -> None:
@@ -155,3 +150,45 @@ def test_tensors_may_go_over_other_networks_than_ray(submit: Submit) -> None:
     job = submit("true", 'slurm.data_interfaces=["ib0", "v6"]')
     job.await_state("COMPLETED")
     assert "node2 has address 10.77.0.2 on ib0,v6" in job.output
+
+
+APPTAINER = """\
+#!/usr/bin/env bash
+# Stands in for Apptainer: notes what it is asked for, and runs the command where it is.
+printf '%s %s\\n' "$(hostname)" "$*" >>"$AGENTIC_WORKSPACE/apptainer.words"
+[ "$1" = exec ] || exit 255
+shift
+while [[ $1 == --* ]]; do shift; done
+IMAGE=$1 exec "${@:2}"
+"""
+
+
+def test_with_an_image_ray_on_each_node_the_wait_and_the_run_are_in_it(submit: Submit, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "apptainer"
+    program.parent.mkdir()
+    program.write_text(APPTAINER)
+    program.chmod(0o755)
+    setup = json.dumps([f"export PATH={program.parent}:$PATH"])
+    job = submit('echo "payload is in $IMAGE"', "slurm.image=trainer.sif", f"slurm.setup={setup}")
+    assert job.await_state("COMPLETED", "FAILED") == "COMPLETED", job.output
+    assert "payload is in trainer.sif" in job.output
+    asked = (tmp_path / "apptainer.words").read_text().splitlines()
+    inside = f"exec --bind={ROOT} --bind={tmp_path} --pwd={ROOT} trainer.sif"
+    assert all(inside in line for line in asked)
+    ray = sorted(line.split()[0] for line in asked if "ray.scripts.scripts start" in line)
+    assert (ray, sum("agentic.training.ray_nodes" in line for line in asked)) == (["node1", "node2"], 1)
+    job.await_nothing_left()
+
+
+def test_an_image_without_apptainer_is_one_line_before_anything_starts(submit: Submit, cluster: SlurmCluster) -> None:
+    job = submit("true", "slurm.image=trainer.sif")
+    assert job.await_state("COMPLETED", "FAILED") == "FAILED"
+    assert cluster.field(job.id, "ExitCode") == "78:0"
+    assert "slurm: there is no apptainer on node1: load its module by slurm.setup" in job.output
+
+
+def test_a_project_without_its_environment_is_one_line(submit: Submit, cluster: SlurmCluster) -> None:
+    job = submit("true", "slurm.python=/nowhere/python")
+    assert job.await_state("COMPLETED", "FAILED") == "FAILED"
+    assert cluster.field(job.id, "ExitCode") == "78:0"
+    assert "slurm: there is no /nowhere/python on node1: run make setup" in job.output

@@ -40,10 +40,22 @@ interface_of() { ip -o addr 2>/dev/null | awk -v address="$1" '{ split($4, part,
 # An IPv6 address goes into brackets where a port follows.
 with_port() { if [[ $1 == *:* ]]; then printf '[%s]:%s\n' "$1" "$2"; else printf '%s:%s\n' "$1" "$2"; fi; }
 
+# Whether this node can run what the job is to run.
+check_node() {
+    if ((${#IN_IMAGE[@]})); then
+        command -v "${IN_IMAGE[0]}" >/dev/null || give_up 78 "there is no ${IN_IMAGE[0]} on $(hostname): load its module" \
+            "by slurm.setup, or leave slurm.image out"
+    else
+        command -v "${PYTHON[0]}" >/dev/null || give_up 78 "there is no ${PYTHON[0]} on $(hostname): run make setup in a" \
+            "folder that all nodes see, or set slurm.python"
+    fi
+}
+
 # Ray on this node, in the foreground: it ends with the step that it is.
 ray_node() { # [HEAD-ADDRESS]
     local address device
     prepare_node
+    check_node
     address=$(own_address "${1-}")
     device=$(interface_of "$address")
     if ((${#DATA_INTERFACES[@]})); then device=$(IFS=,; printf '%s' "${DATA_INTERFACES[*]}"); fi
@@ -171,6 +183,7 @@ main() {
     trap 'say "the time is nearly over, or the job is preempted"; exit 75' USR1
     cd "$PROJECT"
     prepare_node
+    check_node
 
     export AGENTIC_WORKSPACE=$WORKSPACE RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$WORKSPACE/runs/$RUN_ID/ray.token
     # Whoever reaches a head can run code in it, so the run has a token.
@@ -216,7 +229,7 @@ run_payload() {
 # What a task on another node needs of this script.
 ON_NODE="set -euo pipefail
 $(declare -p INTERFACE DATA_INTERFACES IN_IMAGE PYTHON RAY_CPUS RAY_GPUS OBJECT_STORE_BYTES RAY_PORT DASHBOARD_PORT WORKER_PAUSE_SECONDS SESSIONS)
-$(declare -f say give_up prepare_node own_address interface_of with_port ray_node started)"
+$(declare -f say give_up prepare_node check_node own_address interface_of with_port ray_node started)"
 readonly ON_NODE
 
 main

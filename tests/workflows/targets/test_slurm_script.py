@@ -135,3 +135,39 @@ def test_the_interface_of_the_environment_comes_before_that_of_the_settings() ->
 def test_pods_are_refused_where_there_is_no_kubernetes() -> None:
     with pytest.raises(CommandError, match=r"sandbox\.provider is pod but --target slurm has no Kubernetes"):
         rendered("sandbox.provider=pod", profile="swe-qwen2.5-7b")
+
+
+def address_of_a_node(folder: Path, own: str, others: str, peer: str = "") -> str:
+    """What the body takes for a node's address, where the host's name stands for some and it has others."""
+    (folder / "hostname").write_text(
+        f'#!/bin/sh\ncase $1 in --ip-address) echo "{own}" ;; --all-*) echo "{others}" ;; *) echo node ;; esac\n'
+    )
+    (folder / "ip").write_text('#!/bin/sh\necho "$4 via 10.0.0.1 dev eth3 src 10.0.0.9 uid 0"\n')
+    for name in ("hostname", "ip"):
+        (folder / name).chmod(0o755)
+    functions = rendered().removesuffix("\nmain\n")
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
+    words = ["bash", "-c", f'{functions}\naddress=$(own_address {peer}) && with_port "$address" 6379']
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or done.stderr.strip()
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "found"),
+    [
+        ("10.0.0.7", "", "10.0.0.7:6379"),
+        ("2001:db8::7 10.0.0.7", "", "10.0.0.7:6379"),
+        ("127.0.1.1", "10.0.0.7 2001:db8::7", "10.0.0.7:6379"),
+        ("fe80::1 2001:db8::7", "", "[2001:db8::7]:6379"),
+        ("::1", "fe80::1 2001:db8::7", "[2001:db8::7]:6379"),
+        ("127.0.1.1", "", "slurm: node has no address but loopback: set slurm.interface or RAY_NETWORK_INTERFACE"),
+    ],
+)
+def test_without_a_chosen_interface_a_node_has_its_names_address_ipv4_first(
+    own: str, others: str, found: str, tmp_path: Path
+) -> None:
+    assert address_of_a_node(tmp_path, own, others).splitlines()[0] == found
+
+
+def test_a_worker_has_the_address_from_which_it_reaches_the_head(tmp_path: Path) -> None:
+    assert address_of_a_node(tmp_path, "10.1.1.1", "10.2.2.2", peer="10.0.0.1") == "10.0.0.9:6379"
