@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from agentic.errors import AgenticError, PermanentError
 from agentic.rollout.agents.names import AGENTS
 
@@ -31,6 +29,9 @@ examples:
   with other settings than the defaults:
     python -m agentic.rollout run TASK --agent shell --model URL --tokenizer DIR \\
         --set rollout.agent.max_turns=20 --set rollout.deadline_seconds=900 --set sandbox.memory_mb=2048
+
+Unless set, the trial's clock is that of the task (`timeout_sec` of agent and tests), and an agent of ours may give 30
+replies of 2048 tokens.
 
 exit codes: 0 solved, 1 not solved, 75 lost to infrastructure (try again), 78 something has to be changed
 """
@@ -58,10 +59,17 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=Path, default=Path("trials"), metavar="DIR", help="where the trial's folder goes (%(default)s)")
     add("--sandbox", default="local", metavar="NAME", help=f"local ({LOCAL}), podman, docker, pod, ... (%(default)s)")
     add("--images", type=Path, metavar="DIR", help="root-folder store of images (default: OUT/.images)")
-    add("--temperature", type=float, default=0.0, help="of sampling (%(default)s)")
+    add("--temperature", type=_temperature, default=0.0, help="of sampling (%(default)s)")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="a rollout.* or sandbox.* setting; repeatable")
     add("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(words)
+
+
+def _temperature(word: str) -> float:
+    value = float(word)
+    if not 0.0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{word} is no temperature: give 0 or more")
+    return value
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -82,10 +90,11 @@ def _run(options: argparse.Namespace) -> int:
     from agentic.rollout.by_hand import ByHand, read_settings, run_by_hand
 
     sandbox = LOCAL if options.sandbox == "local" else options.sandbox
-    rollout, sandbox_settings = read_settings(options.agent, sandbox, _assignments(options.set))
+    task = options.task.absolute()
+    rollout, sandbox_settings = read_settings(options.agent, sandbox, options.set, task)
     out = options.out.absolute()
     order = ByHand(
-        task=options.task.absolute(),
+        task=task,
         model=options.model,
         tokenizer=options.tokenizer,
         model_name=options.model_name,
@@ -101,16 +110,6 @@ def _run(options: argparse.Namespace) -> int:
     lines = [json.dumps(data)] if options.json else [f"{name:8} {value}" for name, value in data.items()]
     sys.stdout.write("\n".join(lines) + "\n")
     return report.exit_code
-
-
-def _assignments(words: Sequence[str]) -> dict[str, Any]:
-    pairs = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise PermanentError(f"--set {word}: write KEY=VALUE, such as rollout.agent.max_turns=20")
-        pairs[key] = yaml.safe_load(value)
-    return pairs
 
 
 async def _build_image(task: Path, store: Path, sandbox: Any) -> None:

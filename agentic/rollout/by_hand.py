@@ -2,7 +2,8 @@
 
 The same session, trial, grading and folder as in training, with the proxy in this process, in front of a server that
 runs already or of a script. What it is told on the way goes to standard error, what came out to standard output. A lost
-trial is not tried again: who looks at one trial wants to see the loss.
+trial is not tried again: who looks at one trial wants to see the loss. Unless set, its clock is the task's own, and
+agents of this project may say as much as a real model does; in training both are the run's settings.
 
 Building the task's image is handed in by the caller, since this room does not know how.
 """
@@ -12,7 +13,8 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import tomllib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,15 +24,19 @@ from pydantic import TypeAdapter, ValidationError
 from agentic.errors import AgenticError
 from agentic.proxy import Engine, ProxyServer, Renderer, Sampling, SealedSession, SessionHandle, SessionSpec
 from agentic.proxy.models import SessionInfo
+from agentic.rollout.agents.settings import CommandAgentSettings
+from agentic.rollout.assignments import assign
 from agentic.rollout.engine_time import TimedEngine, TimedProxy
 from agentic.rollout.errors import RolloutConfigError
 from agentic.rollout.folder import cause, leave_folders
+from agentic.rollout.grading.time_limits import seconds_for
 from agentic.rollout.proxy_socket import advertised, prepare_folder, proxy_settings, sandbox_environment
 from agentic.rollout.records import Phase
 from agentic.rollout.rollouts import RolloutRequest, RolloutResult, run_rollout
 from agentic.rollout.settings import RolloutSettings
 from agentic.rollout.trial import TrialRequest, TrialResult, TrialRunner, sandboxed_runner
 from agentic.sandbox.settings import SandboxSettings
+from agentic.tasks.harbor_format import CONFIG
 
 SOLVED, FAILED, LOST, REFUSED = 0, 1, 75, 78
 """Exit codes: the tests passed; they did not; infrastructure lost the trial; something has to be changed."""
@@ -43,6 +49,12 @@ type BuildImage = Callable[[Path, Path, SandboxSettings], Awaitable[None]]
 
 _FIXED = {"keep_trials": "all", "infra_retries": 0, "concurrency": 1}
 """What one trial by hand is, whatever is set."""
+
+_TALK = {"max_turns": 30, "max_tokens": 2048}
+"""Of an agent of ours, unless set: the settings' own defaults are for the demo's tiny policy."""
+
+AGENT_SECONDS, TESTS_SECONDS = 900.0, 600.0
+"""For a task that sets no time of its own."""
 
 _SANDBOX: TypeAdapter[SandboxSettings] = TypeAdapter(SandboxSettings)
 
@@ -98,38 +110,59 @@ class Report:
         }
 
 
-def read_settings(agent: str, sandbox: str, assignments: Mapping[str, Any]) -> tuple[RolloutSettings, SandboxSettings]:
-    """Settings from the agent's and the sandbox's names and `rollout.KEY` or `sandbox.KEY` assignments.
+def read_settings(
+    agent: str, sandbox: str, words: Sequence[str] = (), task: Path | None = None
+) -> tuple[RolloutSettings, SandboxSettings]:
+    """Settings from the agent's and the sandbox's names, `rollout.KEY=VALUE` or `sandbox.KEY=VALUE` words, and the
+    task's clock.
 
     Raises RolloutConfigError in one line.
     """
     values: dict[str, Any] = {"rollout": {"agent": {"kind": agent}}, "sandbox": {"provider": sandbox}}
-    for key, value in assignments.items():
-        *path, last = key.split(".")
-        place = values
-        for part in path:
-            place = place.setdefault(part, {})
-        place[last] = value
-    if unknown := sorted(values.keys() - {"rollout", "sandbox"}):
-        raise RolloutConfigError(f"--set {unknown[0]}...: write rollout.KEY=VALUE or sandbox.KEY=VALUE")
-    if fixed := sorted(_FIXED.keys() & values["rollout"].keys()):
+    assign(values, words, "rollout.agent.max_turns=20")
+    plain = [name for name, section in values.items() if not isinstance(section, dict)]
+    if misplaced := sorted({*plain, *(values.keys() - {"rollout", "sandbox"})}):
+        raise RolloutConfigError(f"--set {misplaced[0]}...: write rollout.KEY=VALUE or sandbox.KEY=VALUE")
+    rollout: dict[str, Any] = values["rollout"]
+    if fixed := sorted(_FIXED.keys() & rollout.keys()):
         name = fixed[0]
         raise RolloutConfigError(f"--set rollout.{name}: it is {_FIXED[name]!r} for a trial by hand: leave it out")
     try:
-        return (
-            RolloutSettings.model_validate(values["rollout"] | _FIXED),
-            _SANDBOX.validate_python(values["sandbox"]),
-        )
+        settings = RolloutSettings.model_validate(_task_clock(task, rollout) | rollout | _FIXED)
+        return _talkative(settings), _SANDBOX.validate_python(values["sandbox"])
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place_of = ".".join(str(part) for part in first["loc"])
         raise RolloutConfigError(f"setting {place_of}: {first['msg']}") from error
 
 
+def _talkative(settings: RolloutSettings) -> RolloutSettings:
+    agent = settings.agent
+    if not isinstance(agent, CommandAgentSettings):
+        return settings
+    unset = {name: value for name, value in _TALK.items() if name not in agent.model_fields_set}
+    return settings.model_copy(update={"agent": agent.model_copy(update=unset)})
+
+
+def _task_clock(task: Path | None, given: dict[str, Any]) -> dict[str, float]:
+    """The clock that lets agent and tests have what the task gives them; nothing for what is no task."""
+    if task is None or not (task / CONFIG).is_file():
+        return {}
+    try:
+        config = tomllib.loads((task / CONFIG).read_text(encoding="utf-8"))
+        agent = float(config.get("agent", {}).get("timeout_sec", AGENT_SECONDS))
+        tests = float(config.get("verifier", {}).get("timeout_sec", TESTS_SECONDS))
+        grading = float(given.get("grading_seconds", seconds_for(tests)))
+        start = float(given.get("start_seconds", RolloutSettings().start_seconds))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise RolloutConfigError(f"{task / CONFIG}, or what was set of the clock, cannot be read: {error}") from error
+    return {"grading_seconds": grading, "deadline_seconds": start + agent + grading}
+
+
 async def run_by_hand(order: ByHand, build_image: BuildImage, say: Say) -> Report:
     """Run it and leave its folder. Raises AgenticError when it cannot even start."""
-    if not (order.task / "task.toml").is_file():
-        raise RolloutConfigError(f"{order.task} is no task: it has no task.toml (see docs/tasks.md)")
+    if not (order.task / CONFIG).is_file():
+        raise RolloutConfigError(f"{order.task} is no task: it has no {CONFIG} (see docs/tasks.md)")
     say(f"task {order.task.name}, agent {order.settings.agent.kind}, sandbox {order.sandbox.provider}")
     with tempfile.TemporaryDirectory(prefix="agentic-by-hand-") as scratch:
         renderer, engine = await asyncio.to_thread(_model, order, Path(scratch))
@@ -217,8 +250,8 @@ class _ToldProxy:
     async def drop(self, session_id: str) -> None:
         await self._proxy.drop(session_id)
 
-    async def engine_seconds(self, session_id: str) -> float:
-        return await self._proxy.engine_seconds(session_id)
+    async def finish(self, session_id: str) -> tuple[SealedSession, float]:
+        return await self._proxy.finish(session_id)
 
 
 class _Told:

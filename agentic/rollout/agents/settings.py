@@ -48,7 +48,7 @@ class _Agent(Settings):
         return 1
 
 
-class _CommandAgent(_Agent):
+class CommandAgentSettings(_Agent):
     """What every agent that runs one command a turn has in common."""
 
     max_turns: int = Field(4, ge=1)
@@ -69,26 +69,26 @@ class _CommandAgent(_Agent):
         return self.max_tokens
 
 
-class ShellAgentSettings(_CommandAgent):
+class ShellAgentSettings(CommandAgentSettings):
     """Our own agent, plain text: one fenced `bash` block a reply, its output as the next user message."""
 
     kind: Literal["shell"] = "shell"
 
 
-class ToolShellAgentSettings(_CommandAgent):
+class ToolShellAgentSettings(CommandAgentSettings):
     """The same agent with a function tool `bash` instead of fenced text, for models that were taught tools."""
 
     kind: Literal["tool-shell"] = "tool-shell"
 
 
-class InsideShellAgentSettings(_CommandAgent):
+class InsideShellAgentSettings(CommandAgentSettings):
     """The plain-text agent as a program inside the sandbox, whose image needs a `python3`; it reaches the proxy through
     a Unix socket, or in a pod at `sandbox.proxy_port`, the only network there."""
 
     kind: Literal["inside-shell"] = "inside-shell"
 
 
-class CodeInterpreterAgentSettings(_CommandAgent):
+class CodeInterpreterAgentSettings(CommandAgentSettings):
     """A tool `code_interpreter` that runs Python in the sandbox, until a reply has no call: that one is the answer. The
     agent of `train.agent_loop=tool_agent`, outside of verl."""
 

@@ -17,6 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from agentic.errors import PermanentError
+from agentic.rollout.assignments import assign
 from agentic.rollout.errors import RolloutConfigError
 from agentic.rollout.server.keys import read_keys
 from agentic.rollout.server.settings import LOOPBACK, ServerSettings
@@ -78,11 +79,7 @@ def load(options: argparse.Namespace) -> ServerSettings:
         raise RolloutConfigError(f"--settings {options.settings} holds no settings")
     values["state_dir"] = options.state.absolute()
     values["store_dir"] = (options.store or options.state / "images").absolute()
-    for assignment in options.set:
-        key, separator, value = assignment.partition("=")
-        if not separator:
-            raise RolloutConfigError(f"--set {assignment}: write KEY=VALUE, such as concurrency=200")
-        _put(values, key.split("."), yaml.safe_load(value))
+    assign(values, options.set, "concurrency=200")
     if isinstance(sandbox := values.get("sandbox"), dict):
         sandbox.setdefault("provider", BubblewrapSandbox().provider)
     try:
@@ -91,12 +88,6 @@ def load(options: argparse.Namespace) -> ServerSettings:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise RolloutConfigError(f"server setting {place}: {first['msg']}") from error
-
-
-def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    for part in path[:-1]:
-        values = values.setdefault(part, {})
-    values[path[-1]] = value
 
 
 def main(arguments: Sequence[str]) -> int:

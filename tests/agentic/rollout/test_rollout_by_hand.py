@@ -10,6 +10,9 @@ import pytest
 import yaml
 
 from agentic.rollout.__main__ import main
+from agentic.rollout.agents.settings import MiniSweAgentSettings
+from agentic.rollout.by_hand import read_settings
+from agentic.rollout.grading.time_limits import GradingTime
 
 REPOSITORY = Path(__file__).parents[3]
 TASK = REPOSITORY / "tasks" / "interval-merge-order"
@@ -26,9 +29,8 @@ def script(folder, *replies):
 
 def run(folder, model, *words, task=TASK):
     command = [sys.executable, "-m", "agentic.rollout", "run", task, "--agent", "shell", "--model", model, "--json"]
-    limits = ["--set", "rollout.agent.max_tokens=2000", "--set", "rollout.deadline_seconds=110"]
     done = subprocess.run(
-        [*map(str, command), "--out", str(folder / "trials"), *limits, *words],
+        [*map(str, command), "--out", str(folder / "trials"), *words],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -78,6 +80,13 @@ def test_the_exit_code_tells_a_failed_task_from_a_lost_trial(tmp_path, replies, 
         ([str(TASK), "--model", "scripted:x", "--set", "rollout.agent.no_such=1"], "no_such"),
         ([str(TASK), "--model", "scripted:x", "--set", "trainer.steps=1"], "rollout.KEY=VALUE or sandbox.KEY=VALUE"),
         ([str(TASK), "--model", "scripted:x", "--set", "nothing"], "write KEY=VALUE"),
+        ([str(TASK), "--model", "scripted:x", "--set", "rollout=3"], "rollout.KEY=VALUE or sandbox.KEY=VALUE"),
+        ([str(TASK), "--model", "scripted:x", "--set", "sandbox.memory_mb=[1"], "the value is no YAML"),
+        (
+            [str(TASK), "--model", "scripted:x", "--set", "rollout.agent=x", "--set", "rollout.agent.max_turns=1"],
+            "plain",
+        ),
+        ([str(TASK), "--model", "scripted:x", "--set", "rollout.deadline_seconds=20"], "raise the deadline"),
         ([str(TASK), "--model", "scripted:x", "--set", "rollout.infra_retries=2"], "it is 0 for a trial by hand"),
         ([str(TASK), "--model", "scripted:x", "--sandbox", "no-such"], "sandbox"),
     ],
@@ -88,6 +97,18 @@ def test_what_has_to_be_changed_is_said_in_one_line(words, message, tmp_path, ca
     said = capsys.readouterr().err.strip().splitlines()
     assert code == 78
     assert message in said[-1]
+
+
+def test_unless_set_the_clock_is_the_tasks_and_an_agent_of_ours_may_talk(tmp_path):
+    (tmp_path / "task.toml").write_text("[agent]\ntimeout_sec = 1800\n[verifier]\ntimeout_sec = 1920\n")
+    by_task, _ = read_settings("shell", "bubblewrap", [], tmp_path)
+    assert (by_task.agent_seconds, by_task.grading_seconds) == (1800, 1935)
+    assert GradingTime(by_task.grading_seconds, lambda: 0.0).of_tests(1920).seconds == 1920
+    assert (by_task.agent.max_turns, by_task.agent.max_tokens) == (30, 2048)
+    words = ["rollout.agent.max_tokens=7", "rollout.deadline_seconds=4000"]
+    chosen, _ = read_settings("shell", "bubblewrap", words, tmp_path)
+    assert (chosen.agent.max_turns, chosen.agent.max_tokens, chosen.deadline_seconds) == (30, 7, 4000)
+    assert read_settings("mini-swe-agent", "bubblewrap", [], tmp_path)[0].agent == MiniSweAgentSettings()
 
 
 def test_help_has_examples_and_is_quick():
