@@ -1,16 +1,18 @@
 """SWE-bench Verified through Harbor's download command.
 
 The command is run until every task is there; what arrived stays in the download folder between attempts and between
-steps, so a second try fetches what is missing only. A task counts when its folder is a whole Harbor task. The split
-holds out the same share of every repository; seed, ids and each task's digest are in the data set's manifest.
+steps, so a second try fetches what is missing only. A task counts when its folder is a whole Harbor task; what a killed
+command left of one is removed before the next. The split holds out the same share of every repository; seed, ids and
+each task's digest are in the data set's manifest.
 """
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from agentic.tasks.errors import DataError, DownloadIncomplete
-from agentic.tasks.harbor_format import CONFIG, INSTRUCTION, TEST, TaskFolder, read_task
+from agentic.tasks.harbor_format import CONFIG, INSTRUCTION, TEST, TaskFolder, is_task, read_task
 from agentic.tasks.prepare import OnProgress
 from agentic.tasks.settings import SweBenchData
 from agentic.tasks.splits import split_evenly
@@ -27,6 +29,7 @@ def download_tasks(settings: SweBenchData, folder: Path, on_progress: OnProgress
         on_progress(min(len(found), settings.tasks), settings.tasks, f"{len(found)} of {settings.tasks} tasks")
         if len(found) >= settings.tasks:
             break
+        _remove_parts(folder)
         reason = _run(settings, folder)
         found = _whole_tasks(folder)
         on_progress(
@@ -64,10 +67,20 @@ def _run(settings: SweBenchData, folder: Path) -> str:
 
 
 def _whole_tasks(folder: Path) -> Sequence[Path]:
-    """Task folders below the download folder, which the command may have put into one of the data set's name."""
-    whole = [
-        path.parent
-        for path in sorted(folder.rglob(CONFIG))
-        if (path.parent / INSTRUCTION).is_file() and (path.parent / TEST).is_file()
-    ]
-    return list({path.name: path for path in whole}.values())
+    """Task folders in the download folder, or in the one of the data set's name that the command makes there; no
+    deeper: a command that was killed leaves the task that it was copying in a folder for that."""
+    found = [path.parent for pattern in (f"*/{CONFIG}", f"*/*/{CONFIG}") for path in sorted(folder.glob(pattern))]
+    return list({path.name: path for path in found if _is_whole(path)}.values())
+
+
+def _is_whole(task: Path) -> bool:
+    return all((task / name).is_file() for name in (CONFIG, INSTRUCTION, TEST))
+
+
+def _remove_parts(folder: Path) -> None:
+    """What a command that was killed left of a task: the next one would take any folder of that name for the task."""
+    places = [place for place in folder.iterdir() if place.is_dir() and not _is_whole(place)]
+    for place in places:
+        parts = [place] if is_task(place) else [part for part in place.iterdir() if not _is_whole(part)]
+        for part in (part for part in parts if part.is_dir()):
+            shutil.rmtree(part, ignore_errors=True)

@@ -1,6 +1,8 @@
 """Data set folders from every source: what is written, that it is whole or absent, and that a second run is free."""
 
+import contextlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -160,6 +162,24 @@ def test_a_download_that_stays_short_keeps_what_came_and_goes_on_the_next_time(t
         assert not (tmp_path / "swe").exists()
     assert prepare(settings, tmp_path / "swe", quiet).counts == {"train": 16, "held-out": 4}
     assert sorted(path.name for path in tmp_path.iterdir()) == [".swe.lock", "download.py", "swe"]
+
+
+def test_what_a_killed_download_was_copying_is_no_task_and_keeps_none_away(tmp_path: Path) -> None:
+    settings = swebench(tmp_path, tasks=20, each=8, attempts=1)
+    with pytest.raises(DownloadIncomplete):
+        prepare(settings, tmp_path / "swe", quiet)
+    arrived = tmp_path / ".swe.download" / "swebench-verified"
+    shutil.copytree(arrived / "repo__name-0", arrived / "tmpk2v9" / "source")
+    (arrived / "repo__name-9").mkdir(exist_ok=True)
+    (arrived / "repo__name-9" / "task.toml").write_text("")
+    script = tmp_path / "download.py"
+    whole = "(out / f'repo__name-{n}' / 'tests' / 'test.sh').is_file()"
+    assert whole in script.read_text()
+    script.write_text(script.read_text().replace(whole, "(out / f'repo__name-{n}').exists()"))  # As Harbor does.
+    for _ in range(2):
+        with contextlib.suppress(DownloadIncomplete):
+            prepare(settings, tmp_path / "swe", quiet)
+    assert prepare(settings, tmp_path / "swe", quiet).counts == {"train": 16, "held-out": 4}
 
 
 def test_a_wrong_count_and_a_missing_command_are_refused(tmp_path: Path) -> None:
