@@ -9,10 +9,10 @@ Rules, first match wins:
 3. an agent's program that ended over an unanswered call → infra, if its session knows of a call that engine or proxy
    left without an answer: the program's own words are the policy's to choose, and alone they change nothing;
 4. the verifier's verdict counts: resolved → solved, else by what ended the agent;
-5. without a verdict only two ends are graded: an exceeded context (Harbor skips the verifier then), and a sandbox that
-   went over its own limits of memory or disk, which is failed: where a limit ends a single command, the same agent gets
-   an exit code and its tests fail. No other failure can tell an agent's fault from the infrastructure's, so an unknown
-   exception is infra, never a failed task.
+5. without a verdict only two ends are graded: an exceeded context of an agent after which Harbor runs no verifier (none
+   of those that are named here), and a sandbox that went over its own limits of memory or disk, which is failed: where
+   a limit ends a single command, the same agent gets an exit code and its tests fail. No other failure can tell an
+   agent's fault from the infrastructure's, so an unknown exception is infra, never a failed task.
 A graded rollout in which the model was never asked is infra too: the agent did not take part.
 """
 
@@ -25,7 +25,10 @@ from typing import Literal
 RESOLVED_KEY = "reward"
 """The verifier's key for the resolve verdict (Harbor's name for the value of `reward.txt`)."""
 
-_OVERFLOWS = frozenset({"ContextLengthExceededError", "ContextWindowExceededError"})
+_OVERFLOWS = frozenset({"ContextLengthExceededError"})
+"""After which Harbor runs no verifier. Its ContextWindowExceededError is none of them: the tests decide then, and when
+they come to no verdict, something else was lost."""
+
 _TIMEOUTS = frozenset({"AgentTimeoutError"})
 _UNANSWERED = frozenset(
     {"ApiConnectionClosedError", "ApiInternalServerError", "ApiOverloadedError", "NetworkConnectionError"}

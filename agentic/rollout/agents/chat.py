@@ -1,9 +1,9 @@
 """One chat completion over HTTP, and what a refusal means.
 
 The session's endpoint is asked once per reply, without a client retry: the proxy owns retries towards the engine, and a
-second request for the same turn could sample twice. A spent context is Harbor's own exception, so that Harbor and
-`outcomes.py` agree on it; everything else that keeps the model from answering is `ModelUnavailableError`, which no
-outcome grades.
+second request for the same turn could sample twice. A spent context is Harbor's own exception for it, after which the
+task's tests still decide: the work may have been done before. Everything else that keeps the model from answering is
+`ModelUnavailableError`, which no outcome grades.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
 import aiohttp
-from harbor.llms.base import ContextLengthExceededError
+from harbor.agents.installed.base import ContextWindowExceededError
 
 from agentic.rollout.agents.inside_program import ContextSpentError, NoAnswerError, message_of
 from agentic.rollout.errors import ModelUnavailableError
@@ -65,7 +65,7 @@ class ChatClient:
     ) -> Message:
         """The assistant's next message.
 
-        Raises ContextLengthExceededError when the session's budget is spent, ModelUnavailableError for any other answer
+        Raises ContextWindowExceededError when the session's budget is spent, ModelUnavailableError for any other answer
         than a completion.
         """
         body: Message = {"model": self._model, "messages": list(messages), "max_tokens": max_tokens}
@@ -86,6 +86,6 @@ def _message(status: int, text: str) -> Message:
     try:
         return message_of(status, text)
     except ContextSpentError as error:
-        raise ContextLengthExceededError(str(error)) from error
+        raise ContextWindowExceededError(str(error)) from error
     except NoAnswerError as error:
         raise ModelUnavailableError(str(error)) from error

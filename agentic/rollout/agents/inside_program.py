@@ -210,15 +210,16 @@ class Agent:
     def _observe(self, command: str) -> str:
         try:
             output, exit_code = run_command([self._shell, "-c", command], self._job.command_timeout_seconds)
-        except (OSError, RuntimeError) as error:
-            # The sandbox has no room for another process or thread: a matter for the model, whose commands took it.
+        except (OSError, RuntimeError, ValueError) as error:
+            # No room for another process or thread, or no word of a command line (a NUL): a matter for the model.
             output, exit_code = f"the command was not started: {error}", NOT_STARTED_EXIT_CODE
         return output_text(output, exit_code, self._job.output_characters)
 
 
 def run_command(words: list[str], timeout_seconds: float) -> tuple[str, int]:
     """A command's output and exit code. One that runs out of time is killed with its session; what commands left in the
-    background before lives on. Raises OSError or RuntimeError, with nothing left running, when it cannot be started."""
+    background before lives on. Raises OSError, RuntimeError or ValueError, with nothing left running, when it cannot be
+    started."""
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,

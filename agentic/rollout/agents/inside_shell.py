@@ -2,9 +2,9 @@
 
 The session's key goes in by a file that the program removes before it runs any command; Harbor writes neither the file
 nor the key down. How the program ends means what it would for the agents outside: a spent context is Harbor's own
-exception, a model that gave no answer is `ModelUnavailableError`. Two ends exist only here. A program that was killed
-while its sandbox lives on was killed by the commands that it ran, or by the memory that they took: that is the policy's
-doing, so the trial goes on to be graded by what is there. Any other end is the image's fault or ours
+exception for it, a model that gave no answer is `ModelUnavailableError`. Two ends exist only here. A program that was
+killed while its sandbox lives on was killed by the commands that it ran, or by the memory that they took: that is the
+policy's doing, so the trial goes on to be graded by what is there. Any other end is the image's fault or ours
 (`AgentProgramError`): no rollout is graded by it.
 
 The program counts its turns and says so at its end; when the trial's clock ends it, nobody learns them.
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, override
 from urllib.parse import urlsplit
 
+from harbor.agents.installed.base import ContextWindowExceededError
 from harbor.environments.base import BaseEnvironment, ExecResult
-from harbor.llms.base import ContextLengthExceededError
 from harbor.models.agent.context import AgentContext
 
 from agentic.rollout.agents import inside_program
@@ -104,7 +104,7 @@ def _raise_for(result: ExecResult, message: str) -> None:
     if code == inside_program.DONE or code > _KILLED:
         return
     if code == inside_program.CONTEXT_SPENT:
-        raise ContextLengthExceededError(message)
+        raise ContextWindowExceededError(message)
     if code == inside_program.NO_ANSWER:
         raise ModelUnavailableError(message)
     detail = (result.stderr or "").strip().rpartition("\n")[2]

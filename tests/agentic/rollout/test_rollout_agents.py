@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from harbor.agents.installed.base import ContextWindowExceededError
 from harbor.environments.base import ExecResult
-from harbor.llms.base import ContextLengthExceededError
 from harbor.models.agent.context import AgentContext
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,7 +165,7 @@ async def test_the_tool_agent_answers_every_call_of_a_reply_and_runs_the_first(t
 
 async def test_a_spent_context_is_harbors_own_exception(tmp_path):
     async with ChatModel([refusal(400, "context_length_exceeded")]) as model:
-        with pytest.raises(ContextLengthExceededError, match="refused"):
+        with pytest.raises(ContextWindowExceededError, match="refused"):
             await run(ShellAgent, model, Shell(), tmp_path)
 
 
@@ -197,7 +197,7 @@ async def test_an_endpoint_that_nobody_listens_at_is_an_unavailable_model():
     ("return_code", "raised"),
     [
         (inside_program.DONE, None),
-        (inside_program.CONTEXT_SPENT, ContextLengthExceededError),
+        (inside_program.CONTEXT_SPENT, ContextWindowExceededError),
         (inside_program.NO_ANSWER, ModelUnavailableError),
         (137, None),
         (127, AgentProgramError),

@@ -178,9 +178,22 @@ async def test_a_command_out_of_time_is_killed_and_the_agent_goes_on(rig, policy
 async def test_a_spent_context_is_graded_zero_and_trains_what_was_sampled(rig, policy):
     result = await rig.roll_out(policy(LOOK, "x" * 60, "y" * 60, "z" * 60), spec(INSIDE), response_tokens=120)
     assert (result.verdict.outcome, result.reward, result.attempt) == (Outcome.CONTEXT_OVERFLOW, 0.0, 1)
-    assert result.trial.facts.exception == "ContextLengthExceededError"
+    assert result.trial.facts.exception == "ContextWindowExceededError"
     (row,) = training_rows(result)
     assert 0 < len(row.response_ids) <= 120
+
+
+@pytest.mark.parametrize("agent", [INSIDE, OUTSIDE], ids=["inside", "outside"])
+async def test_a_context_spent_after_the_work_was_done_takes_no_reward_away(rig, policy, agent):
+    result = await rig.roll_out(policy(FIX, "x" * 60, "y" * 60, "z" * 60), spec(agent), response_tokens=160)
+    assert result.sealed.overflowed
+    assert (result.verdict.outcome, result.reward) == (Outcome.SOLVED, 1.0), result.verdict
+
+
+@pytest.mark.parametrize("agent", [INSIDE, OUTSIDE], ids=["inside", "outside"])
+async def test_a_command_that_no_shell_can_take_loses_no_rollout(rig, policy, agent):
+    result = await rig.roll_out(policy(fenced("echo a\0b"), FIX, SUBMIT), spec(agent))
+    assert result.verdict.outcome is Outcome.SOLVED, result.verdict
 
 
 async def test_an_engine_that_fails_is_infra(rig, policy):

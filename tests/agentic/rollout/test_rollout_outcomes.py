@@ -61,7 +61,7 @@ def test_a_rollout_without_its_tokens_is_never_graded(trial, capture):
 
 @given(trials, captures)
 def test_a_grade_needs_a_verdict_or_an_end_that_is_the_agents_own(trial, capture):
-    own = ("ContextLengthExceededError", "ContextWindowExceededError", "SandboxExhaustedError")
+    own = ("ContextLengthExceededError", "SandboxExhaustedError")
     if trial.rewards is None and trial.exception not in own:
         assert decide(trial, capture).outcome is Outcome.INFRA
 
@@ -103,6 +103,12 @@ def test_a_trial_that_its_deadline_cut_is_never_graded(trial, capture):
         (TrialFacts(None, "ContextLengthExceededError"), WHOLE, Outcome.CONTEXT_OVERFLOW),
         (TrialFacts(None, "ContextLengthExceededError"), CaptureFacts(True, overflowed=True), Outcome.CONTEXT_OVERFLOW),
         (TrialFacts({"reward": 0.0}), CaptureFacts(True, overflowed=True, calls=2), Outcome.CONTEXT_OVERFLOW),
+        (
+            TrialFacts({"reward": 1.0}, "ContextWindowExceededError"),
+            CaptureFacts(True, overflowed=True),
+            Outcome.SOLVED,
+        ),
+        (TrialFacts(None, "ContextWindowExceededError"), CaptureFacts(True, overflowed=True), Outcome.INFRA),
         (TrialFacts({"reward": 1.0}), CaptureFacts(True, overflowed=True, calls=2), Outcome.SOLVED),
         (TrialFacts({"reward": 1.0}), CaptureFacts(True, calls=0), Outcome.INFRA),
         (TrialFacts({"score": 1.0}), WHOLE, Outcome.INFRA),
