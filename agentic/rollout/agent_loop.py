@@ -28,6 +28,11 @@ from agentic.rollout.runner_actor import trials_of_run
 class RemoteAgentLoop(AgentLoopBase):  # type: ignore[misc]
     """One rollout of one row."""
 
+    def __init__(self, *, server_manager: Any, tokenizer: Any, **_others: Any) -> None:
+        """Not verl's own, which makes what puts tokens together for each sample, and warns where it does not know the
+        model's family: the session's proxy does that here."""
+        self.server_manager, self.tokenizer = server_manager, tokenizer
+
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         """The sample's trajectories; none when it was lost to infrastructure."""
         job = load_job()

@@ -1,7 +1,7 @@
 """How long the engine worked for each session: an engine around an engine, with a clock.
 
 What a session's generations took is added up, from the first token's request to the last token's arrival, also of those
-that were given up. It is taken once, when the session has been sealed; what nobody takes is forgotten with the session.
+that were given up. It is told once, with what the session holds; what nobody asks for is forgotten with the session.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from agentic.proxy.models import CallSampling, SessionInfo
 
 @runtime_checkable
 class TimesEngine(Protocol):
-    """A proxy's control side that knows the engine's time."""
+    """A proxy's control side that knows the engine's time, and ends a session in one round trip."""
 
-    async def engine_seconds(self, session_id: str) -> float:
-        """What the engine has worked for this session; 0.0 for one that is unknown. Told once."""
+    async def finish(self, session_id: str) -> tuple[SealedSession, float]:
+        """Seal a session and forget it: what it holds, and how many seconds the engine worked for it."""
 
 
 class TimedEngine:
@@ -87,6 +87,8 @@ class TimedProxy:
         """The sessions that are open."""
         return await self._server.list()
 
-    async def engine_seconds(self, session_id: str) -> float:
-        """See `TimesEngine.engine_seconds`."""
-        return self._engine.take(session_id)
+    async def finish(self, session_id: str) -> tuple[SealedSession, float]:
+        """See `TimesEngine.finish`."""
+        sealed, seconds = await self._server.seal(session_id), self._engine.take(session_id)
+        await self._server.drop(session_id)
+        return sealed, seconds

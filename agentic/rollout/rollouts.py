@@ -148,15 +148,28 @@ async def _attempt(
         handle = await proxy.open(_session(request, settings, session_id))
         try:
             trial = await trials.run(_trial(request, settings, handle))
-            sealed = await proxy.seal(session_id)
-            engine_seconds = await proxy.engine_seconds(session_id) if isinstance(proxy, TimesEngine) else 0.0
-        finally:
-            # What is sealed has been fetched; a proxy that cannot forget any more has died and forgotten everything.
-            with contextlib.suppress(ProxyError, ProxyUnavailableError):
-                await proxy.drop(session_id)
+            sealed, engine_seconds = await _finish(proxy, session_id)
+        except BaseException:
+            await _forget(proxy, session_id)
+            raise
     except (ProxyError, ProxyUnavailableError) as error:
         return Attempt(session_id, Verdict(Outcome.INFRA, f"proxy: {type(error).__name__}: {error}"), trial)
     return Attempt(session_id, decide(trial.facts, _capture(sealed)), trial, sealed, engine_seconds)
+
+
+async def _finish(proxy: ProxyControl, session_id: str) -> tuple[SealedSession, float]:
+    """What a session holds, and the engine's seconds for it as far as the proxy measures them. Then it is forgotten."""
+    if isinstance(proxy, TimesEngine):
+        return await proxy.finish(session_id)
+    sealed = await proxy.seal(session_id)
+    await _forget(proxy, session_id)
+    return sealed, 0.0
+
+
+async def _forget(proxy: ProxyControl, session_id: str) -> None:
+    # A proxy that cannot forget any more has died and forgotten everything.
+    with contextlib.suppress(ProxyError, ProxyUnavailableError):
+        await proxy.drop(session_id)
 
 
 def _session(request: RolloutRequest, settings: RolloutSettings, session_id: str) -> SessionSpec:

@@ -52,7 +52,10 @@ REPORT_LIST_BYTES = 12 * 1024
 
 _CANCELLED = TrialFacts(exception="CancelledError", message="cancelled on request")
 
-_TRIAL_LOGGERS = "harbor.utils.logger.harbor.trial.trial."
+_HARBOR_LOGGER = "harbor.utils.logger"
+"""Above all of Harbor's; it says everything, at every level."""
+
+_TRIAL_LOGGERS = f"{_HARBOR_LOGGER}.harbor.trial.trial."
 """Harbor's prefix of the names of a trial's loggers; the trial's own name follows."""
 
 _FORGOTTEN = 64
@@ -303,9 +306,12 @@ def sandboxed_runner(run_id: str, store_dir: Path, sandbox: SandboxSettings, con
 
 
 def _quieten_harbor() -> None:
-    """Before Harbor's first import: no telemetry, and no download of a price list (1.5 s, or a hang offline)."""
+    """Before Harbor's first import: no telemetry, and no download of a price list (1.5 s, or a hang offline). What it
+    says of a trial goes into the trial's folder alone: three lines a trial through Ray's logs cost processor time in
+    three processes, and hide what a run has to say."""
     os.environ["HARBOR_TELEMETRY"] = "0"
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    logging.getLogger(_HARBOR_LOGGER).propagate = False
 
 
 def _import_all(names: Iterable[str]) -> None:
