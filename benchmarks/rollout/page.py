@@ -82,11 +82,16 @@ def _whole_steps(found: dict[str, Any]) -> str:
         "old_log_prob_seconds",
         "update_actor_seconds",
     )
-    names += ("update_weights_seconds", "rollouts", "sampled_tokens", "trained_tokens", "trained_per_sampled")
+    names += ("update_weights_seconds", "rollouts", "calls_per_rollout", "commands_per_rollout")
+    names += ("sampled_tokens", "trained_tokens", "trained_per_sampled")
+    phases = ("tool_seconds", "start_seconds", "agent_seconds", "engine_seconds", "grade_seconds", "total_seconds")
+    phases += ("longest_seconds",)
     return (
         "## Whole training steps beside verl's ToolAgentLoop\n\nStock verl, vLLM on CPU and the demo's policy, "
         f"{found['rollouts_per_step']} rollouts a step, all at once, a tool call of each turn waiting so long; verl's "
-        f"own timings, median.\n\n{_table(names, found['rows'])}\n{_goals(found)}"
+        f"own timings, median. A call is one reply, a command one wait.\n\n{_table(names, found['rows'])}\n"
+        f"Where the time of one of our rollouts goes, median; the engine's is a part of the agent's:\n\n"
+        f"{_table(phases, found['phases'])}\n{_goals(found)}"
     )
 
 

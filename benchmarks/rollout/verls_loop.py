@@ -1,7 +1,8 @@
 """verl's own `ToolAgentLoop` in the place of ours.
 
 The rows of the data set ask for `remote_agent`. Importing what both loops share registers ours by that name, so verl's
-takes the name after it, by being a module of its own.
+takes the name after it, by being a module of its own. What the policy reads is, token for token, what our agent shows
+it: a command's output as a user's message, after the line end that the template puts behind a reply.
 """
 
 import json
@@ -18,6 +19,9 @@ from agentic.rollout.agents.inside_program import NO_COMMAND, SUBMIT, command_of
 
 from .step_loops import job, run_command, write_tokens
 
+CHAT_ML = "qwen2"
+"""The family of models whose template is the policy's too."""
+
 
 class Fenced(ToolParser):  # type: ignore[misc]
     """One fenced block is one call of `bash`; submitting is none."""
@@ -33,8 +37,8 @@ class Fenced(ToolParser):  # type: ignore[misc]
 class Verls(ToolAgentLoop):  # type: ignore[misc]
     """verl's own loop; of it is changed what it is told (parser, tools, turns), and that it counts."""
 
-    def __init__(self, *arguments: Any, tools: Any = None, **keywords: Any) -> None:
-        super().__init__(*arguments, tools=ToolListWrap([bash_tool()]), **keywords)
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **{**keywords, "tools": ToolListWrap([bash_tool()]), "hf_model_type": CHAT_ML})
         self.tool_schemas = []
         self.tool_parser = Fenced(self.tokenizer)
         self.max_assistant_turns = job().rollout.agent.max_turns
@@ -53,6 +57,13 @@ class Verls(ToolAgentLoop):  # type: ignore[misc]
         self._sampled += len(agent_data.response_ids)
         self._calls += 1
         return state
+
+    async def ct_merge_context_msg(self, previous: Any, updated: Any, *arguments: Any, **keywords: Any) -> Any:
+        return await super().ct_merge_context_msg(_of_users(previous), _of_users(updated), *arguments, **keywords)
+
+
+def _of_users(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**message, "role": "user"} if message["role"] == "tool" else message for message in messages]
 
 
 def bash_tool() -> FunctionTool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentic import processes
+from agentic.rollout.records import Phase, read_records
 from agentic.training import children, ray_cluster
 from agentic.training.job import Launch, prepare
 from agentic.training.jobs import TrainJob
@@ -89,6 +90,7 @@ async def _run(job: TrainJob, launch: Launch, variables: dict[str, str]) -> None
 async def compare(workspace: Path, steps: int) -> dict[str, Any]:
     """Both loops with short and with long waits for tools, and the ratios of their steps."""
     rows: list[dict[str, Any]] = []
+    phases: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="whole-steps-") as name:
         for tool_seconds in TOOL_SECONDS:
             for loop, kind in LOOPS.items():
@@ -97,6 +99,7 @@ async def compare(workspace: Path, steps: int) -> dict[str, Any]:
                 timings = await train(job, kind, tool_seconds)
                 rows.append({"tool_seconds": tool_seconds, **_row(loop, timings[1:], job.run_dir)})
                 sys.stderr.write(json.dumps(rows[-1]) + "\n")
+            phases.append({"tool_seconds": tool_seconds, **_phases(job.run_dir)})
     ratios = {
         f"{theirs['tool_seconds']:g}": round(ours["step_seconds"] / theirs["step_seconds"], 3)
         for theirs, ours in zip(rows[::2], rows[1::2], strict=True)
@@ -104,6 +107,7 @@ async def compare(workspace: Path, steps: int) -> dict[str, Any]:
     return {
         "rollouts_per_step": f"{job.train.prompts_per_step} x {job.train.rollouts_per_prompt}",
         "rows": rows,
+        "phases": phases,
         "step_ratio_by_tool_seconds": ratios,
         "goals": {
             f"step time at most {RATIO} of verl's ToolAgentLoop, {seconds} s a tool call": ratio <= RATIO
@@ -127,3 +131,11 @@ def _row(loop: str, timings: list[dict[str, float]], folder: Path) -> dict[str, 
         "trained_tokens": trained,
         "trained_per_sampled": round(trained / sampled, 4),
     }
+
+
+def _phases(folder: Path) -> dict[str, float]:
+    """Where the seconds of our rollouts went, median; the last rollout of a step is what the step waits for."""
+    seconds = [record.seconds for record in read_records(folder, Phase.TRAIN) if record.step > 1]
+    spent = {name: [getattr(each, name) for each in seconds] for name in ("start", "agent", "engine", "grade", "total")}
+    medians = {f"{name}_seconds": round(statistics.median(values), 2) for name, values in spent.items()}
+    return medians | {"longest_seconds": round(max(spent["total"]), 2)}

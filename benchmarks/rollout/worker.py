@@ -1,7 +1,9 @@
 """Runs many trials at once in one process and says what they cost: ours, or bare Harbor's.
 
 Processor time and memory are this process's own; the proxy has a process of its own. The event loop's lag is how much
-later than asked a timer of 10 ms fires. A bare trial is Harbor's `Trial.create` and `run` with its own verifier, with
+later than asked a timer of 10 ms fires. The yardstick is the processor time of a piece of plain Python that is always
+the same, before and after: when it grows from round to round, so does all else, and it is the machine that is slower. A
+bare trial is Harbor's `Trial.create` and `run` with its own verifier, with
 the same agent, sandbox, task and model; its sessions are opened before the clock starts, since bare Harbor has none.
 """
 
@@ -34,6 +36,7 @@ AGENT = ShellAgentSettings(max_turns=TURNS, max_tokens=64)
 LIMITS = {"deadline_seconds": 3600.0, "start_seconds": 600.0, "grading_seconds": 600.0}
 PROMPT_TOKENS, RESPONSE_TOKENS = 400, 1200
 LAG_SECONDS = 0.01
+YARDSTICK_STEPS = 500_000
 
 
 class Order(BaseModel):
@@ -75,6 +78,7 @@ async def measure(order: Order) -> dict[str, Any]:
     scope = SandboxScope(provider, OneImage(Path(order.layer), order.missing_images), "benchmark")
     async with ControlClient(order.control_url, order.control_key, timeout_seconds=600) as proxy:
         run = await (_ours if order.who == "ours" else _bare)(order, proxy, scope)
+        yardsticks = [yardstick_ms()]
         gc.collect()
         before, memory = time.process_time(), _memory()
         began, lag = time.perf_counter(), Lag([])
@@ -83,6 +87,7 @@ async def measure(order: Order) -> dict[str, Any]:
             rewards = await asyncio.gather(*(run(number) for number in range(order.first, order.first + order.count)))
         seconds, cpu = time.perf_counter() - began, time.process_time() - before
         watching.cancel()
+        yardsticks.append(yardstick_ms())
     return {
         "trials": order.count,
         "seconds": seconds,
@@ -92,8 +97,17 @@ async def measure(order: Order) -> dict[str, Any]:
         "most_sandboxes": provider.most,
         "sandboxes_left": len(provider.sandboxes),
         "memory_bytes": _peak() - memory,
+        "yardstick_ms": round(sum(yardsticks) / len(yardsticks), 1),
         "rewards": rewards,
     }
+
+
+def yardstick_ms() -> float:
+    """Processor time of always the same work."""
+    began, total = time.process_time(), 0
+    for step in range(YARDSTICK_STEPS):
+        total += step * step % 7
+    return 1000 * (time.process_time() - began)
 
 
 type Run = Callable[[int], Awaitable[float | None]]
