@@ -23,6 +23,9 @@ from agentic.sandbox.rootfs import Rootfs
 TIMEOUT_EXIT_CODE = 124
 """The exit code of a result with `timed_out`, as coreutils' `timeout` has it."""
 
+ALWAYS_WRITABLE = ("/tmp", "/logs", "/tests", "/solution")
+"""Where programs and Harbor write in every trial, also in a root that is read-only otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
@@ -82,6 +85,16 @@ class SandboxSpec:
     """Folders of the host that are shown read-only, each with its path inside."""
     writable_layer: Path | None = None
     """An empty folder of the host that receives what is written, for image builds; None is scratch space."""
+    read_only_root: bool | None = None
+    """Whether only `writable_paths` and what Harbor writes to can be written; None is the settings' word, and on one
+    machine no. `unsafe-process`, which isolates nothing, does not heed it."""
+    writable_paths: tuple[str, ...] = ()
+    """Folders to write to in a root that is read-only otherwise."""
+
+    @property
+    def only_writable(self) -> tuple[str, ...] | None:
+        """All folders that can be written; None when the whole root can."""
+        return tuple(dict.fromkeys((*ALWAYS_WRITABLE, *self.writable_paths))) if self.read_only_root else None
 
     @property
     def rootfs(self) -> Rootfs:

@@ -31,6 +31,7 @@ from harbor.models.trial.config import ResourceMode
 from agentic.sandbox.base import ImageReference, Sandbox, SandboxImage, SandboxProvider, SandboxSpec
 from agentic.sandbox.errors import SandboxLostError, SandboxSetupError
 from agentic.sandbox.images import ImageSource
+from agentic.sandbox.task_sandbox import read_task_sandbox
 
 IMPORT_PATH = "agentic.sandbox.harbor_environment:SandboxEnvironment"
 
@@ -104,6 +105,7 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
         memory_mb = self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT)
         cpus = self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
         image = self._find_image()
+        said = read_task_sandbox(self.environment_dir.parent)
         spec = SandboxSpec(
             run_id=self._scope.run_id,
             sandbox_id=make_sandbox_id(self.session_id),
@@ -114,6 +116,8 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
             cpus=cpus,
             sockets=self._sockets,
             folders={} if isinstance(image, ImageReference) else self._folders,
+            read_only_root=said.read_only_root,
+            writable_paths=said.writable_paths,
         )
         self._sandbox = await self._scope.provider.acquire(spec)
         await self.ensure_dirs(self._mount_targets(writable_only=True))

@@ -20,7 +20,8 @@ class SandboxLimits(Settings):
     memory_mb: int = Field(768, ge=32)
     """Memory of all processes of a sandbox together, its scratch space in memory included, in MiB."""
     max_processes: int = Field(256, ge=8)
-    """Processes and threads that exist at once in a sandbox."""
+    """Processes and threads that exist at once in a sandbox of this machine. For pods it can only be left out: the
+    kubelet's `podPidsLimit` bounds them."""
     cpus: float = Field(1.0, gt=0, le=1024)
     """CPU time per wall-clock time, in cores."""
     command_timeout_seconds: float = Field(600.0, gt=0)
@@ -140,7 +141,8 @@ class KubeSandbox(SandboxLimits):
     runtime_class: str | None = None
     """RuntimeClass such as `gvisor` or `kata`; None is the node's default."""
     read_only_root: bool = False
-    """Refuse writes but below `writable_paths`; for tasks that work there only."""
+    """Refuse writes but below `writable_paths`, `/tests` and `/solution`, in sandboxes of tasks that do not say
+    themselves: a `task.toml` may have `read_only_root` and `writable_paths` in its `[metadata.sandbox]`."""
     writable_paths: tuple[str, ...] = ("/tmp", "/logs")
     """Folders with space of their own, which start empty and count against `scratch_mb`."""
     capabilities: tuple[Literal["SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE"], ...] = ()
@@ -186,7 +188,8 @@ class KubeSandbox(SandboxLimits):
     unpullable_seconds: float = Field(120.0, gt=0)
     """How long an image may fail to be pulled before the sandbox is given up."""
     starts_per_node: int = Field(4, ge=1)
-    """Sandboxes that may start at once for each schedulable node; with `start_concurrency` the upper bound."""
+    """Sandboxes that may start at once for each node that ours land on, with `start_concurrency` as the upper bound; a
+    node on which so many start gets the next pod only when no other has room."""
     prefetch: PrefetchSettings = PrefetchSettings()
     """Images that nodes pull before they are needed."""
     api: KubeClientSettings = KubeClientSettings()
@@ -204,6 +207,15 @@ class KubeSandbox(SandboxLimits):
                 f"sandbox.image_pattern is {self.image_pattern!r}, in which {error} stands for nothing: use "
                 f"{', '.join(f'{{{name}}}' for name in known)}"
             ) from None
+        return self
+
+    @model_validator(mode="after")
+    def _processes_are_the_kubelets(self) -> Self:
+        if self.max_processes != SandboxLimits.model_fields["max_processes"].default:
+            raise ValueError(
+                f"sandbox.max_processes is {self.max_processes} but a pod cannot say how many processes it may have: "
+                "leave it out and set podPidsLimit in the kubelets' configuration"
+            )
         return self
 
     @model_validator(mode="after")

@@ -1,6 +1,7 @@
 """The kubelet of the API server double: a pod is a few namespaces over this machine's programs, by bubblewrap.
 
-What it fakes: images (each pod sees this /usr and an empty rest), networks, resources, probes. What it does as the real
+What it fakes: images (each pod sees this /usr and an empty rest), networks, resources, probes, volumes that can be
+written where the root can. What it does as the real
 one: a command's stream ends when all holders of its outputs have ended; a client that hangs up does not end its
 command; commands start in a session of their own; a removed pod takes its processes along.
 """
@@ -124,10 +125,11 @@ class PodRuntime:
         """More words for bubblewrap, and what to run."""
         bodies = self._store.objects.values() if self._store is not None else ()
         body = next((body for body in bodies if body["metadata"]["uid"] == uid), {})
-        command = body.get("spec", {}).get("containers", [{}])[0].get("command", [])
+        container = body.get("spec", {}).get("containers", [{}])[0]
+        command, root = container.get("command", []), read_only_root(container)
         if self.exec_server is None or command[:1] != [PROGRAM]:
-            return ["--unshare-net"], PROCESS_ONE
-        return ["--ro-bind", str(self.exec_server), PROGRAM], f"echo ready; exec {shlex.join(command)}"
+            return ["--unshare-net", *root], PROCESS_ONE
+        return ["--ro-bind", str(self.exec_server), PROGRAM, *root], f"echo ready; exec {shlex.join(command)}"
 
     def drop_streams(self) -> None:
         """Break all streams, as a load balancer that is restarted; commands go on."""
@@ -187,6 +189,14 @@ class PodRuntime:
             if command.process is not None:
                 self._spawn(reap(command.process))
         return socket
+
+
+def read_only_root(container: Object) -> list[str]:
+    """Words that let a container write to its volumes alone, where it says so."""
+    if not container.get("securityContext", {}).get("readOnlyRootFilesystem"):
+        return []
+    paths = [mount["mountPath"] for mount in container.get("volumeMounts", []) if not mount.get("readOnly")]
+    return [*(word for path in paths for word in ("--perms", "0777", "--tmpfs", path)), "--remount-ro", "/"]
 
 
 async def start(more: list[str], process_one: str) -> Pod:

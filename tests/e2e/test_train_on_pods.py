@@ -33,15 +33,18 @@ SETTINGS = (
     "rollout.deadline_seconds=240",
 )
 
+READ_ONLY = '\n[metadata.sandbox]\nread_only_root = true\nwritable_paths = ["/app"]\n'
+
 pytestmark = [pytest.mark.cluster, pytest.mark.scale, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> Path:
-    """Repair tasks that name an image and bring their files beside it, which Harbor uploads."""
+    """Repair tasks that name an image and bring their files beside it, which Harbor uploads. Every other one allows a
+    read-only root."""
     prepare(MutationData(train=12, same_template=2, new_template=2), tmp_path / "made", lambda *_: None)
     folder = tmp_path / "made" / "tasks"
-    for task in folder.iterdir():
+    for number, task in enumerate(sorted(folder.iterdir())):
         (task / "environment" / "Dockerfile").unlink()
         config = (task / "task.toml").read_text()
         image = f'docker_image = "{BASE_IMAGE}"\nworkdir = "/app"\n'
@@ -50,7 +53,8 @@ def tasks(tmp_path: Path) -> Path:
             if "[environment]" in config
             else f"{config}\n[environment]\n{image}"
         )
-        (task / "task.toml").write_text(config)
+        says = READ_ONLY if number % 2 else ""
+        (task / "task.toml").write_text(config + says)
     return folder
 
 

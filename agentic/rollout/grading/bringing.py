@@ -22,9 +22,11 @@ WORDS_BYTES = 64 * 1024
 
 _WORK, _TESTS = "w/", "t/"
 _REMOVE = 'cd "$0" && rm -rf -- "$@"'
+# Where the root is read-only the tests' folder is a volume, which can be emptied and not removed.
 _BRING = """\
 where=$1; shift
-rm -rf -- {tests} {verifier} && mkdir -p {folders} && chmod 777 {folders} &&
+rm -rf -- {tests} {verifier} || {{ [ ! -L {tests} ] && [ -z "$(ls -A {tests})" ] && [ ! -e {verifier} ]; }} &&
+mkdir -p {folders} && chmod 777 {folders} &&
 cd "$0" && rm -rf -- "$@" && tar -xpmPf - --numeric-owner --transform "$where"
 """
 

@@ -8,12 +8,14 @@ here talks to a server.
 """
 
 import posixpath
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agentic.cluster.labels import PART, PART_LABEL, ROLE_LABEL, ROLE_PREFETCH, ROLE_SANDBOX, RUN_LABEL
 from agentic.cluster.resources import DAEMON_SETS, JOBS, NETWORK_POLICIES, PODS, JsonObject
 from agentic.cluster.settings import label_map, toleration_list
+from agentic.sandbox.base import ALWAYS_WRITABLE
 from agentic.sandbox.kube.names import CONTAINER, OWNER_LABEL, label_value, object_name
 from agentic.sandbox.settings import KubeSandbox
 
@@ -46,10 +48,18 @@ class Resources:
 
     memory_mb: int
     cpus: float
+    read_only_root: bool | None = None
+    """Whether only some folders can be written; None is what the settings say."""
+    writable_paths: tuple[str, ...] = ()
+    """More of those than the settings name."""
 
     @property
     def name(self) -> str:
-        return f"{self.memory_mb}mb-{round(self.cpus * 1000)}m"
+        name = f"{self.memory_mb}mb-{round(self.cpus * 1000)}m"
+        if not self.read_only_root:
+            return name
+        folders = f"-{zlib.crc32(' '.join(self.writable_paths).encode()):08x}" if self.writable_paths else ""
+        return f"{name}-read-only{folders}"
 
 
 NEXT_TO_NOTHING = Resources(32, 0.05)
@@ -113,7 +123,7 @@ def sandbox_pod_spec(
 ) -> JsonObject:
     """The pod of a sandbox, whoever makes it. `lease_seconds` ends it by itself where nothing else would. `restarts` is
     for those that take another image in place, which ends their container once."""
-    writable = list(settings.writable_paths)
+    writable = writable_folders(settings, resources)
     spec: JsonObject = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -143,6 +153,17 @@ def sandbox_pod_spec(
     if settings.exec_server_image is not None:
         _add_exec_server(spec, settings, settings.exec_server_image)
     return spec
+
+
+def is_read_only(settings: KubeSandbox, resources: Resources) -> bool:
+    """Whether only some folders can be written: the task's word, or the run's where it says nothing."""
+    return settings.read_only_root if resources.read_only_root is None else resources.read_only_root
+
+
+def writable_folders(settings: KubeSandbox, resources: Resources) -> tuple[str, ...]:
+    """Folders with space of their own; in a root that is read-only also those that nothing goes without."""
+    more = (*ALWAYS_WRITABLE, *resources.writable_paths) if is_read_only(settings, resources) else ()
+    return tuple(dict.fromkeys((*settings.writable_paths, *more)))
 
 
 def _identity(settings: KubeSandbox) -> JsonObject:
@@ -182,7 +203,7 @@ def _sandbox_container(settings: KubeSandbox, image: str, resources: Resources) 
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "privileged": False,
-            "readOnlyRootFilesystem": settings.read_only_root,
+            "readOnlyRootFilesystem": is_read_only(settings, resources),
             "capabilities": {
                 "drop": ["ALL"],
                 **({"add": list(settings.capabilities)} if settings.capabilities else {}),
@@ -202,7 +223,8 @@ def _sandbox_container(settings: KubeSandbox, image: str, resources: Resources) 
             },
         },
         "volumeMounts": [
-            {"name": f"writable-{number}", "mountPath": path} for number, path in enumerate(settings.writable_paths)
+            {"name": f"writable-{number}", "mountPath": path}
+            for number, path in enumerate(writable_folders(settings, resources))
         ],
     }
 
@@ -223,11 +245,22 @@ def _placement(settings: KubeSandbox) -> JsonObject:
 
 
 def sandbox_pod(
-    settings: KubeSandbox, name: str, image: str, resources: Resources, labels: Mapping[str, str], lease: JsonObject
+    settings: KubeSandbox,
+    name: str,
+    image: str,
+    resources: Resources,
+    labels: Mapping[str, str],
+    lease: JsonObject,
+    avoid: Sequence[str] = (),
 ) -> JsonObject:
-    """A plain pod as a sandbox."""
+    """A plain pod as a sandbox; nodes that are to be avoided get it only when no other has room."""
     head = PODS.head(name, labels={**labels, ROLE_LABEL: ROLE_SANDBOX}, ownerReferences=owned_by(lease))
-    return {**head, "spec": sandbox_pod_spec(settings, image, resources, lease_seconds=settings.lease_seconds)}
+    spec = sandbox_pod_spec(settings, image, resources, lease_seconds=settings.lease_seconds)
+    if avoid:
+        elsewhere = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": list(avoid)}
+        preference = {"weight": 100, "preference": {"matchExpressions": [elsewhere]}}
+        spec["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}
+    return {**head, "spec": spec}
 
 
 def network_policy(settings: KubeSandbox, run_id: str, owner: str, lease: JsonObject) -> JsonObject:

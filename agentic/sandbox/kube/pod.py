@@ -33,7 +33,7 @@ class PodSource:
         """See `Source.take`."""
         owner = order.owner
         labels = run_labels(owner.run_id, owner.name, **{SANDBOX_LABEL: order.name})
-        body = sandbox_pod(self._settings, order.name, order.image, order.resources, labels, owner.lease)
+        body = sandbox_pod(self._settings, order.name, order.image, order.resources, labels, owner.lease, order.avoid)
         pod = await self._create_with_room(order, body)
         require_isolated(order.name, body["spec"], pod["spec"])
         await PodStart(self._api, order, self._settings, order.name).wait()

@@ -148,13 +148,15 @@ class KubeProvider:
                 await asyncio.shield(self._give_back(name, order))
 
     def _resources(self, spec: SandboxSpec) -> Resources:
-        return Resources(spec.memory_mb or self.settings.memory_mb, spec.cpus or self.settings.cpus)
+        settings = self.settings
+        is_read_only = settings.read_only_root if spec.read_only_root is None else spec.read_only_root
+        writable = spec.writable_paths if is_read_only else ()
+        return Resources(spec.memory_mb or settings.memory_mb, spec.cpus or settings.cpus, is_read_only, writable)
 
     async def _take(self, api: KubeApi, source: Source, order: Order, spec: SandboxSpec) -> Sandbox:
-        async with self._gate.starting() as leave:
-            taken = await source.take(replace(order, on_stall=leave))
-        pod = order.owner.pods.objects.get(taken.pod, {})
-        self._gate.see_nodes([str(pod.get("spec", {}).get("nodeName", ""))])
+        async with self._gate.starting() as start:
+            paced = replace(order, on_stall=start.leave, on_landed=start.land, avoid=self._gate.full)
+            taken = await source.take(paced)
         channel = await self._channel(api, order, taken)
         sandbox = RemoteSandbox(
             spec,

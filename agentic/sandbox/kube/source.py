@@ -22,6 +22,10 @@ class Order:
     resources: Resources
     on_stall: Callable[[], None] = lambda: None
     """Called when its image fails to be pulled: it may wait for long, and shall keep nobody from starting."""
+    on_landed: Callable[[str], None] = lambda node: None
+    """Called with the node that its pod was given to."""
+    avoid: tuple[str, ...] = ()
+    """Nodes on which enough start already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class PodStart:
     def __init__(self, api: KubeApi, order: Order, settings: KubeSandbox, name: str, *, is_known: bool = True) -> None:
         """`is_known`: the watcher was told of the pod, so a missing one was deleted."""
         self._api, self._pods, self._settings, self._name = api, order.owner.pods, settings, name
-        self._on_stall = order.on_stall
+        self._on_stall, self._on_landed = order.on_stall, order.on_landed
         self._missing = DELETED if is_known else NOT_SEEN
         self._last = NOT_SEEN
 
@@ -55,6 +55,8 @@ class PodStart:
         self, pod: JsonObject | None, is_right: Callable[[JsonObject], bool]
     ) -> tuple[PodVerdict, JsonObject | None] | None:
         verdict = self._missing if pod is None else judge_pod(pod)
+        if pod is not None and (node := pod.get("spec", {}).get("nodeName")):
+            self._on_landed(node)
         if verdict.state is PodState.RUNNING and pod is not None and not is_right(pod):
             verdict = PodVerdict(PodState.WAITING, "its pod does not have its image yet")
         if verdict.state is self._last.state and verdict.state in (PodState.WAITING, PodState.UNPULLABLE):

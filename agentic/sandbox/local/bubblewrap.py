@@ -129,6 +129,7 @@ class BubblewrapProvider:
             "sockets": [[str(source.resolve()), target] for source, target in spec.sockets.items()],
             "workdir": spec.workdir or spec.rootfs.config.workdir,
             "writable_layer": str(spec.writable_layer.resolve()) if spec.writable_layer else None,
+            "only_writable": spec.only_writable,
             "scratch_bytes": scratch_bytes - shm_bytes,
             "scratch_inodes": (scratch_bytes - shm_bytes) // SCRATCH_BYTES_PER_INODE,
             "shm_bytes": shm_bytes,

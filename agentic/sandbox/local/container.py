@@ -32,6 +32,7 @@ RUN_LABEL, OWNER_LABEL = "agentic.run", "agentic.owner"
 PROCESS_ONE = 'exec env --ignore-signal=CHLD sleep "$1"'
 PREPARE = 'chmod 755 / && mkdir -p "$WORKDIR"'
 """Podman makes the root folder of an imported image read-only even for its owner."""
+PREPARE_READ_ONLY = 'mkdir -p "$WORKDIR"'
 ENGINE_TIMEOUT_SECONDS = 120.0
 TRANSFER_TIMEOUT_SECONDS = 600.0
 ENGINE_OUTPUT_BYTES = 1024 * 1024
@@ -117,7 +118,8 @@ class ContainerProvider:
             raise SandboxStartError(f"container {name} was not started: {reason}")
         handle = ContainerSandboxHandle(self, spec, name)
         self._sandboxes[name] = handle
-        prepared = await handle.exec(PREPARE, cwd="/", user=0, env={"WORKDIR": handle.workdir})
+        prepare = PREPARE if spec.only_writable is None else PREPARE_READ_ONLY
+        prepared = await handle.exec(prepare, cwd="/", user=0, env={"WORKDIR": handle.workdir})
         if prepared.exit_code != 0:
             await handle.release()
             raise SandboxStartError(f"container {name} was not prepared: {prepared.error_text.strip()[-300:]}")
@@ -138,6 +140,8 @@ class ContainerProvider:
         ]
         options += [f"--memory={memory}", f"--memory-swap={memory}", f"--pids-limit={settings.max_processes}"]
         options += [f"--cpus={spec.cpus or settings.cpus}", "--user=0", "--workdir=/"]
+        if spec.only_writable is not None:
+            options += ["--read-only", *(f"--tmpfs={path}:rw,exec,mode=777" for path in spec.only_writable)]
         options += [
             f"--label={RUN_LABEL}={spec.run_id}",
             f"--label={OWNER_LABEL}={self._owner.pid}:{self._owner.started}",

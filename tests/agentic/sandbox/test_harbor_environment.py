@@ -1,6 +1,7 @@
 """Harbor's own trials over our sandboxes."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from agentic.sandbox.images import ImageSource, StoredImages, open_images
 from agentic.sandbox.local.bubblewrap import BubblewrapProvider
 from agentic.sandbox.rootfs import RootfsStore
 from agentic.sandbox.settings import BubblewrapSandbox
+from agentic.sandbox.task_sandbox import TaskSandbox, read_task_sandbox
 
 pytestmark = pytest.mark.filterwarnings("ignore:Task.checksum will be deprecated:DeprecationWarning")
 """Harbor's own."""
@@ -95,6 +97,49 @@ async def test_a_trial_runs_in_a_pod_from_an_image_that_the_task_only_names(
         assert result.exception_info is None
         assert result.verifier_result.rewards == {"reward": reward}
         assert await rig.pods("agentic-rl/sandbox") == ()
+
+
+READ_ONLY = '[metadata.sandbox]\nread_only_root = true\nwritable_paths = ["/app"]\n'
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", *KINDS])
+async def test_a_task_that_allows_a_read_only_root_gets_one_and_is_graded_in_it(
+    task: Path, provider: BubblewrapProvider, store: RootfsStore, kind: str
+) -> None:
+    image = 'docker_image = "agentic/base:local"\n' if kind != "bubblewrap" else ""
+    if image:
+        shutil.rmtree(task / "environment/repo")
+        (task / "environment/Dockerfile").unlink()
+    with (task / "task.toml").open("a") as handle:
+        handle.write(f'{READ_ONLY}[environment]\n{image}workdir = "/app"\n')
+    (task / "solution/solve.sh").write_text("#!/bin/sh\necho x > /usr/answer\necho 42 > /app/answer\n")
+    verdict = "grep -q 42 /app/answer && [ ! -e /usr/answer ] && echo 1 || echo 0"
+    (task / "tests/test.sh").write_text(f"#!/bin/sh\n{{ {verdict}; }} > /logs/verifier/reward.txt\n")
+    if kind == "bubblewrap":
+        await build_images([task], store, ImageSettings(), BubblewrapSandbox())
+        result = await run_trial(task, provider, StoredImages(store), "oracle")
+    else:
+        async with memory_rig(kind) as rig:
+            result = await run_trial(task, rig.provider, open_images(rig.settings, store), "oracle")
+    assert result.exception_info is None
+    assert result.verifier_result.rewards == {"reward": 1}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ('writable_paths = ["app"]', "metadata.sandbox.writable_paths.0: Value error, 'app' is no folder inside"),
+        ('writable_paths = ["/"]', "'/' is no folder inside"),
+        ('writable_paths = ["/app/../usr"]', "'/app/../usr' is no folder inside"),
+        ("read_only = true", "metadata.sandbox.read_only: Extra inputs are not permitted"),
+    ],
+)
+def test_what_a_task_says_wrongly_of_its_sandbox_is_named(task: Path, said: str, words: str) -> None:
+    assert read_task_sandbox(task) == TaskSandbox()
+    with (task / "task.toml").open("a") as handle:
+        handle.write(f"[metadata.sandbox]\n{said}\n")
+    with pytest.raises(SandboxSetupError, match=re.escape(words)):
+        read_task_sandbox(task)
 
 
 async def test_an_image_that_was_not_built_fails_the_trial_by_name(

@@ -54,13 +54,21 @@ LOCAL = ["memory", "bubblewrap", "bubblewrap-no-limits", "unsafe-process", "podm
 async def started(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[SandboxProvider, Sandbox]]:
+    async with start(request, tmp_path_factory, SPEC) as (provider, sandbox):
+        yield provider, sandbox
+
+
+@contextlib.asynccontextmanager
+async def start(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spec: dict[str, Any]
+) -> AsyncIterator[tuple[SandboxProvider, Sandbox]]:
     name = f"{request.node.name.translate(str.maketrans('[', '-', ']'))[:50]}-{uuid.uuid4().hex[:6]}"
     kind = request.param.removesuffix("-on-cluster")
     if kind in KINDS:
         space = request.getfixturevalue("spaces").of(kind) if kind != request.param else None
         limit = {"output_limit_bytes": OUTPUT_LIMIT_BYTES}
         async with cluster_rig(kind, space, **limit) if space else memory_rig(kind, **limit) as rig:
-            yield rig.provider, await rig.provider.acquire(rig.spec(name, run_id=RUN_ID, **SPEC))
+            yield rig.provider, await rig.provider.acquire(rig.spec(name, run_id=RUN_ID, **spec))
         return
     settings = make_settings("unsafe-process" if request.param == "memory" else request.param)
     store = open_store(tmp_path_factory.getbasetemp() / f"store-{request.param}", settings)
@@ -69,7 +77,7 @@ async def started(
         provider = MemoryProvider(SandboxLimits(output_limit_bytes=OUTPUT_LIMIT_BYTES))
     else:
         provider = make_provider(settings, store)
-    sandbox = await provider.acquire(SandboxSpec(RUN_ID, name, store.ensure_base(), **SPEC))
+    sandbox = await provider.acquire(SandboxSpec(RUN_ID, name, store.ensure_base(), **spec))
     yield provider, sandbox
     await provider.close()
 
@@ -296,3 +304,31 @@ async def test_sweeping_spares_the_living_and_may_be_repeated(started: tuple[San
     provider, sandbox = started
     assert [await provider.sweep(RUN_ID), await provider.sweep(RUN_ID)] == [0, 0]
     assert (await sandbox.exec("echo alive")).text == "alive\n"
+
+
+READ_ONLY = [kind for kind in LOCAL if kind not in ("memory", "unsafe-process")]
+WRITES = """
+for place in /app /tmp /logs /tests /solution; do echo x > "$place/file" && cat "$place/file" || exit 1; done
+for place in /var /usr / /root; do if echo x > "$place/file"; then echo "$place was written"; fi; done 2> /dev/null
+"""
+
+
+@pytest_asyncio.fixture(params=[*READ_ONLY, *KINDS, *ON_CLUSTER])
+async def read_only(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sandbox]:
+    spec = {**SPEC, "read_only_root": True, "writable_paths": ("/app",)}
+    async with start(request, tmp_path_factory, spec) as (_, sandbox):
+        yield sandbox
+
+
+async def test_a_root_that_is_read_only_is_written_where_the_task_says_and_nowhere_else(
+    read_only: Sandbox, tmp_path: Path
+) -> None:
+    result = await read_only.exec(WRITES)
+    assert (result.exit_code, result.text) == (0, "x\n" * 5), result.error_text
+    (tmp_path / "file").write_text("sent")
+    await read_only.upload(tmp_path / "file", "/tests/deep/file")
+    assert (await read_only.exec("cat /tests/deep/file")).text == "sent"
+    with pytest.raises(SandboxTransferError):
+        await read_only.upload(tmp_path / "file", "/var/deep/file")
+    await read_only.end_commands()
+    assert (await read_only.exec("cat /app/file")).text == "x\n"

@@ -11,7 +11,7 @@ spawner's memory that nobody inside may read (it is not dumpable).
 """
 
 # The spawner stays small: pathlib is a megabyte and milliseconds.
-# ruff: noqa: PTH102, PTH112, PTH116, PTH123
+# ruff: noqa: PTH101, PTH102, PTH112, PTH116, PTH123
 
 import errno
 import os
@@ -81,6 +81,9 @@ def mount_root(request: dict[str, Any]) -> None:
     for _, target, is_folder in folders + sockets:
         make_mount_point(f"{writable}/upper", target, owner, is_folder)
     make_mount_point(f"{writable}/upper", request["workdir"], owner, is_folder=True)
+    for target in request["only_writable"] or ():
+        make_mount_point(f"{writable}/upper", target, owner, is_folder=True)
+        os.chmod(f"{writable}/upper{target}", 0o777)
     options = f"lowerdir={':'.join(request['layers'])},upperdir={writable}/upper,workdir={writable}/work"
     options += ",userxattr" if owner is None else ""
     syscalls.mount("overlay", MOUNT_POINT, "overlay", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
@@ -107,6 +110,10 @@ def bubblewrap_arguments(request: dict[str, Any], info: int) -> list[str]:
     arguments += ["--die-with-parent", "--as-pid-1", "--new-session", "--hostname", "sandbox", "--info-fd", str(info)]
     arguments += ["--bind", MOUNT_POINT, "/", "--proc", "/proc", "--dev", "/dev"]
     arguments += ["--perms", "1777", "--size", str(request["shm_bytes"]), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    if request["only_writable"] is not None:
+        for path in request["only_writable"]:
+            arguments += ["--bind", MOUNT_POINT + path, path]
+        arguments += ["--remount-ro", "/"]
     return [*arguments, "--chdir", "/", "--clearenv", "--", "/bin/sh", "-c", PROCESS_ONE]
 
 

@@ -12,7 +12,6 @@ from kube_store import Refusal
 from agentic.cluster.resources import EVENTS, PODS, JsonObject, name_of
 from agentic.sandbox.base import ExecResult, Sandbox
 from agentic.sandbox.errors import SandboxExhaustedError, SandboxLostError, SandboxSetupError, SandboxStartError
-from agentic.sandbox.kube.pacing import Gate, starts_allowed
 
 NO_ROOM = "0/3 nodes are available: 3 Insufficient cpu."
 BACK_OFF = 'Back-off pulling image "swe-bench/none:1"'
@@ -334,39 +333,3 @@ async def test_a_missing_right_is_a_matter_of_setup() -> None:
         rig.server.faults.append(Fault(method="POST", path=r"/pods\?", status=403, times=1, message=said))
         with pytest.raises(SandboxSetupError, match="system:serviceaccount:a:b may not create pods"):
             await rig.provider.acquire(rig.spec("one"))
-
-
-def test_starts_are_bounded_for_each_node_and_in_all() -> None:
-    async def run() -> list[int]:
-        settings = memory_settings(starts_per_node=3, start_concurrency=8)
-        gate = Gate(settings)
-        allowed = [gate.allowed]
-        for node in ("a", "a", "b", "c", "d"):
-            gate.see_nodes([node])
-            allowed.append(gate.allowed)
-        assert starts_allowed(settings, 0) == 3
-        return allowed
-
-    assert asyncio.run(run()) == [3, 3, 3, 6, 8, 8]
-
-
-def memory_settings(**changes: Any) -> Any:
-    from kube_rig import kube_settings
-
-    return kube_settings("pod", **changes)
-
-
-async def test_no_more_sandboxes_start_at_once_than_allowed() -> None:
-    async with memory_rig("pod", start_concurrency=2) as rig:
-        assert rig.server is not None
-        rig.server.pods.starts_pods = False
-        starting = [asyncio.create_task(rig.provider.acquire(rig.spec(f"s{number}"))) for number in range(6)]
-        await first_pod(rig)
-        await asyncio.sleep(0.3)
-        assert len(await rig.pods()) == 2
-        while not all(task.done() for task in starting):
-            for pod in await rig.pods():
-                if not pod.get("status"):
-                    await write_status(rig, name_of(pod), **RUNNING)
-            await asyncio.sleep(0.02)
-        assert len(await rig.pods()) == 6

@@ -80,7 +80,33 @@ def test_what_settings_may_change_of_a_pod_shows() -> None:
     context = spec["containers"][0]["securityContext"]
     assert context["readOnlyRootFilesystem"] is True
     assert context["capabilities"] == {"drop": ["ALL"], "add": ["SETUID"]}
-    assert [mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]] == ["/tmp", "/logs"]
+    assert mounted(spec) == ["/tmp", "/logs", "/tests", "/solution"], "what Harbor writes to as well"
+
+
+def mounted(spec: JsonObject) -> list[str]:
+    return [mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]]
+
+
+@pytest.mark.parametrize("of_the_run", [False, True])
+def test_a_task_says_itself_whether_its_root_is_read_only(of_the_run: bool) -> None:
+    settings = kube_settings("pod", read_only_root=of_the_run)
+    for said in (None, False, True):
+        spec = sandbox_pod_spec(settings, "i:1", Resources(64, 1.0, said, ("/app",)))
+        is_read_only = of_the_run if said is None else said
+        assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is is_read_only
+        assert ("/app" in mounted(spec)) is is_read_only
+        assert len(spec["volumes"]) == len(mounted(spec)) == len(set(mounted(spec)))
+
+
+def test_sandboxes_that_may_write_elsewhere_are_of_another_class() -> None:
+    classes = [
+        Resources(64, 1.0),
+        Resources(64, 1.0, True),
+        Resources(64, 1.0, True, ("/app",)),
+        Resources(64, 1.0, True, ("/app", "/data")),
+    ]
+    assert len({one.name for one in classes}) == len(classes)
+    assert Resources(64, 1.0, False).name == Resources(64, 1.0).name == "64mb-1000m"
 
 
 @pytest.mark.parametrize("user", [None, 1000])
@@ -334,6 +360,7 @@ def test_label_values_fit_and_keep_what_fits(text: str) -> None:
         ),
         ({"renew_seconds": 100, "lease_seconds": 120}, "has to survive three missed renewals"),
         ({"proxy_port": 8080, "proxy_selector": ()}, "would open that port of every"),
+        ({"max_processes": 64}, "set podPidsLimit in the kubelets' configuration"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any], says: str) -> None:
