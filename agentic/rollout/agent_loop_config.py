@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from agentic.proxy import ProxySettings
+from agentic.rollout.data_order import DataOrder
 from agentic.rollout.errors import RolloutConfigError
 from agentic.rollout.proxy_socket import proxy_settings
 from agentic.rollout.records import Phase
@@ -44,6 +45,8 @@ class RolloutJob(Settings):
     """verl's `data.max_prompt_length`."""
     max_response_tokens: int = Field(ge=1)
     """verl's `data.max_response_length`."""
+    order: DataOrder | None = None
+    """In which verl trains on the rows; None is not known, and taken to be the data set's."""
 
     @property
     def trials_dir(self) -> Path:
@@ -57,12 +60,14 @@ class RolloutJob(Settings):
 
     def expected_tasks(self) -> tuple[Path, ...]:
         """Folders of all tasks in the order in which a run comes to them: a new one validates before it trains, one
-        that goes on from a checkpoint trains; verl shuffles what it trains on. None where the data set does not say
-        what it holds."""
+        that goes on from a checkpoint trains, on rows that verl shuffles. None where the data set does not say what it
+        holds."""
         manifest = read_manifest(self.data_dir)
         splits = {} if manifest is None else manifest.splits
         held_out = [task for split, tasks in splits.items() if split != TRAIN for task in tasks]
         train = splits.get(TRAIN, ())
+        if self.order is not None:
+            train = tuple(train[row] for row in self.order.rows(len(train)))
         is_resumed = any((self.run_dir / "checkpoints").glob("global_step_*"))
         return tuple(self.task_dir(task) for task in ((*train, *held_out) if is_resumed else (*held_out, *train)))
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from agentic import processes
 from agentic.rollout.agent_loop_config import RolloutJob
+from agentic.rollout.data_order import DataOrder
 from agentic.sandbox.settings import pooled_for
 from agentic.training import checkpoints, children, metrics, ray_cluster, ray_nodes, resume
 from agentic.training.environment import cpu_environment, trainer_environment
@@ -164,7 +165,16 @@ def rollout_job(job: TrainJob) -> RolloutJob:
         sandbox=pooled_for(job.sandbox, job.train.rollouts_per_prompt),
         max_prompt_tokens=job.train.max_prompt_tokens,
         max_response_tokens=job.train.max_response_tokens,
+        order=data_order(job),
     )
+
+
+def data_order(job: TrainJob) -> DataOrder | None:
+    """In which verl goes on through its rows; None when its data is overridden in ways that may change it."""
+    if any(item.lstrip("+~").startswith("data.") for item in job.train.overrides):
+        return None
+    steps_done = checkpoints.latest_step(job.checkpoint_dir) or 0
+    return DataOrder(seed=job.train.seed, batch_rows=job.train.prompts_per_step, steps_done=steps_done)
 
 
 async def _run(job: TrainJob, launch: Launch, on_progress: OnProgress) -> None:
