@@ -331,6 +331,7 @@ class KubeClient:
                 proxy=access.proxy,
                 server_hostname=access.server_name,
             )
+        self._transport.open_spare()
         if socket.protocol not in protocols:
             await socket.close()
             raise InvalidObjectError(f"{call.what}: the server speaks none of {', '.join(protocols)}")

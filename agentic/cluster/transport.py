@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 import aiohttp
 
+from agentic.cluster.connector import SparingConnector
 from agentic.cluster.credentials import Access, Credentials
 from agentic.cluster.errors import ApiError, ApiUnavailableError, CredentialsError, error_of, one_line
 from agentic.cluster.settings import KubeClientSettings
@@ -94,16 +95,27 @@ class Transport:
         self._pace = Pace(settings.requests_per_second, settings.request_burst)
         self._gate = asyncio.Semaphore(settings.max_concurrent_requests)
         self._session: aiohttp.ClientSession | None = None
+        self._connector: SparingConnector | None = None
         self._sockets = WeakSet[socket.socket]()
 
     @property
     def session(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
-            connector = aiohttp.TCPConnector(
+            self._connector = SparingConnector(
                 limit=0, keepalive_timeout=60, socket_factory=self._make_socket, happy_eyeballs_delay=None
             )
-            self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": USER_AGENT})
+            self._session = aiohttp.ClientSession(
+                connector=self._connector,
+                headers={"User-Agent": USER_AGENT},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(),
+            )
         return self._session
+
+    def open_spare(self) -> None:
+        """A connection for whoever comes next, after one was upgraded and so used up."""
+        if self._connector is not None and not self._connector.closed:
+            self._connector.open_spare()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -193,7 +205,8 @@ class Transport:
             return response.status, response.headers, await response.text(errors="replace")
 
     async def close(self) -> None:
-        if self._session is not None and not self._session.closed:
+        if self._session is not None and self._connector is not None and not self._session.closed:
+            await self._connector.end()
             await self._session.close()
             with suppress(TimeoutError):
                 async with asyncio.timeout(TLS_END_SECONDS):
