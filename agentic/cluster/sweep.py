@@ -8,10 +8,12 @@ which carry no run; the Workflow and the pods of its steps, one of which may be 
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import ForbiddenError, NotFoundError
-from agentic.cluster.labels import selector_of_run
+from agentic.cluster.labels import ROLE_LABEL, selector_of_run
 from agentic.cluster.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -25,6 +27,9 @@ from agentic.cluster.resources import (
     name_of,
     uid_of,
 )
+
+if TYPE_CHECKING:
+    from agentic.cluster.client import KubeClient
 
 KRUISE = ("agents.kruise.io", "apps.kruise.io")
 """Groups of the same kinds: today's, and the one that older guides name."""
@@ -90,6 +95,24 @@ async def left(
         if not found or asyncio.get_running_loop().time() >= deadline:
             return found
         await asyncio.sleep(POLL_SECONDS)
+
+
+async def sweep_short_lived(client: "KubeClient", namespace: str, role: str, life_seconds: float) -> list[str]:
+    """Removes pods that are for one try and that their maker should have removed: those of a role that have ended, or
+    that are older than any of them lives. A try that is under way keeps its own."""
+    found = (await client.list(PODS, namespace=namespace, labels=f"{ROLE_LABEL}={role}")).items
+    oldest = (await client.server_seconds()) - life_seconds if found else 0.0
+    removed: list[str] = []
+    for pod in found:
+        is_over = has_ended(PODS, pod) or made_at(pod) < oldest
+        if is_over and await client.delete(PODS, name_of(pod), namespace=namespace, uid=uid_of(pod)):
+            removed.append(f"{PODS.kind} {name_of(pod)}")
+    return removed
+
+
+def made_at(body: JsonObject) -> float:
+    """In unix seconds, by the API server's clock."""
+    return datetime.fromisoformat(body["metadata"]["creationTimestamp"]).timestamp()
 
 
 def has_ended(kind: Resource, body: JsonObject) -> bool:

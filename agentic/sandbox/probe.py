@@ -284,7 +284,9 @@ def promises_of(settings: SandboxSettings) -> tuple[Promise, ...]:
 
 
 async def probe(provider: SandboxProvider, image: SandboxImage, promises: Sequence[Promise]) -> list[Finding]:
-    """Try every promise, each in a sandbox of its own; losing one breaks the promise that was tried."""
+    """Try every promise, each in a sandbox of its own; losing one breaks the promise that was tried. What an earlier
+    probe left that was killed goes first."""
+    await provider.sweep(RUN_ID)
     findings = []
     for promise in promises:
         sandbox = await provider.acquire(SandboxSpec(RUN_ID, f"{os.getpid()}-{secrets.token_hex(4)}", image))

@@ -9,7 +9,7 @@ from kube_api import Fault, KubeApiServer
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, FixedCredentials
 from agentic.cluster.errors import ForbiddenError
-from agentic.cluster.labels import labels_of_run, shared_labels
+from agentic.cluster.labels import ROLE_LABEL, labels_of_run, shared_labels
 from agentic.cluster.resources import (
     CLAIMS,
     CONFIG_MAPS,
@@ -21,7 +21,7 @@ from agentic.cluster.resources import (
     Resource,
 )
 from agentic.cluster.settings import KubeClientSettings
-from agentic.cluster.sweep import KINDS, SANDBOXES, STEP_OF, left, sweep
+from agentic.cluster.sweep import KINDS, SANDBOXES, STEP_OF, left, sweep, sweep_short_lived
 
 WORKFLOW_POD = {STEP_OF: "agentic-rl-r1"}
 
@@ -115,3 +115,17 @@ async def test_kinds_that_an_account_has_nothing_to_do_with_hold_nothing(
     server.faults[:] = [Fault(path="/rayclusters", status=403)]
     with pytest.raises(ForbiddenError, match="rayclusters"):
         await sweep(api, "rl", "r1")
+
+
+async def test_pods_of_one_try_go_when_they_are_over_or_too_old_and_a_try_under_way_keeps_its_own(
+    api: KubeClient, server: KubeApiServer
+) -> None:
+    server.pods.starts_pods = False
+    for name, role in (("ended", "try"), ("waiting", "try"), ("other", "trainer")):
+        await api.create(PODS, PODS.head(name, labels=shared_labels(**{ROLE_LABEL: role})))
+    await api.patch(PODS, "ended", {"status": {"phase": "Succeeded"}}, subresource="status")
+    await api.patch(PODS, "other", {"status": {"phase": "Failed"}}, subresource="status")
+    assert await sweep_short_lived(api, "rl", "try", 300) == ["Pod ended"]
+    assert await sweep_short_lived(api, "rl", "try", 300) == []
+    assert await sweep_short_lived(api, "rl", "try", -5) == ["Pod waiting"], "nobody will ever end it"
+    assert [body["metadata"]["name"] for body in (await api.list(PODS)).items] == ["other"]

@@ -11,15 +11,26 @@ from typing import Any
 
 import pytest
 from faulty_proxy import FaultyProxy
-from kube_rig import BASE_IMAGE, CLIENT, KINDS, Rig, Space, Spaces, cluster_rig, make_provider
+from kube_rig import BASE_IMAGE, CLIENT, KINDS, Rig, Space, Spaces, cluster_rig, kube_settings, make_provider
 
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import Access, LoadedCredentials
-from agentic.cluster.resources import CONFIG_MAPS, DAEMON_SETS, JOBS, NETWORK_POLICIES, NODES, PODS, name_of, uid_of
+from agentic.cluster.resources import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    JOBS,
+    NETWORK_POLICIES,
+    NODES,
+    PODS,
+    Resource,
+    name_of,
+    uid_of,
+)
 from agentic.sandbox.base import ImageReference, SandboxProvider
 from agentic.sandbox.errors import SandboxExhaustedError, SandboxLostError, SandboxStartError
 from agentic.sandbox.kube.probing import try_proxy_port
 from agentic.sandbox.kube.provider import KubeProvider
+from agentic.sandbox.providers import make_source
 from agentic.sandbox.settings import SandboxOwner
 from testbed.fake_nodes import NODE_SELECTOR, TOLERATION, fake_node
 
@@ -307,9 +318,20 @@ async def test_a_thousand_sandboxes_come_and_go_while_the_api_server_fails(kind:
             f"\n{kind}: {MANY} sandboxes in {seconds:.0f} s, {len(lost)} infra, injected {dict(proxy.injected)}\n"
         )
         assert len(lost) <= MANY * 0.01, lost[:3]
-        async with asyncio.timeout(120):
-            while await rig.pods(f"agentic-rl/run={rig.run_id}"):
-                await asyncio.sleep(1)
+        await until_nothing_is_left(kind, rig)
+
+
+MADE_BY_CONTROLLERS = Resource("agents.x-k8s.io", "v1beta1", "sandboxes", "Sandbox")
+
+
+async def until_nothing_is_left(kind: str, rig: Rig) -> None:
+    """Of any kind that the provider or its controller makes, in the whole namespace, whatever its labels."""
+    kinds = (*make_source(kube_settings(kind), rig.admin).kinds, *(PODS, JOBS, NETWORK_POLICIES, DAEMON_SETS))
+    kinds += (MADE_BY_CONTROLLERS,) if kind == "agent-sandbox" else ()
+    until = time.monotonic() + 120
+    while found := [f"{one.kind} {name_of(body)}" for one in kinds for body in (await rig.admin.list(one)).items]:
+        assert time.monotonic() < until, f"{len(found)} objects are left, such as {found[:5]}"
+        await asyncio.sleep(1)
 
 
 def provider_behind(proxy: FaultyProxy, space: Space, rig: Rig) -> KubeProvider:
