@@ -31,9 +31,16 @@ they come to no verdict, something else was lost."""
 
 _TIMEOUTS = frozenset({"AgentTimeoutError"})
 _UNANSWERED = frozenset(
-    {"ApiConnectionClosedError", "ApiInternalServerError", "ApiOverloadedError", "NetworkConnectionError"}
+    {
+        "ApiConnectionClosedError",
+        "ApiInternalServerError",
+        "ApiOverloadedError",
+        "NetworkConnectionError",
+        "RequestRefusedError",
+    }
 )
-"""What Harbor makes of the words of a program that ended without an answer of its model, or that says so."""
+"""What Harbor makes of the words of a program that ended without an answer of its model, or that says so; and of our
+own, what ends an agent whose calls are spent, which may be because it had to ask again."""
 
 _EXHAUSTED = frozenset({"SandboxExhaustedError"})
 

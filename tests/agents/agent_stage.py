@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_search import SEARCH, Search
@@ -91,7 +91,12 @@ async def play(
 
 
 async def roll_out(
-    folder: Path, agent: AgentSettings, model: ModelFolder, script: ScriptOfEngine, task: Path = TASK
+    folder: Path,
+    agent: AgentSettings,
+    model: ModelFolder,
+    script: ScriptOfEngine,
+    task: Path = TASK,
+    response_tokens: int = 400_000,
 ) -> Played:
     """Roll out once, however it ends; nothing of the key and nothing running is left where it came to grading."""
     witness, renderer = WitnessEngine(ScriptedEngine(script)), make_renderer(model.path)
@@ -104,7 +109,9 @@ async def roll_out(
     await build(folder, task)
     trials = sandboxed_runner("agents", folder / "images", SANDBOX, concurrency=1)
     search = Search()
-    request = _request(folder, task, settings, sandbox_environment(agent, serving))
+    request = replace(
+        _request(folder, task, settings, sandbox_environment(agent, serving)), response_tokens=response_tokens
+    )
     await server.start()
     try:
         result = await run_rollout(request, settings, server, _Watched(trials, search))

@@ -4,17 +4,30 @@ Harbor's class makes its client for the model when it is constructed, before the
 constructed once more, whole, when the endpoint is told. The key goes to that client alone: what is in Harbor's own
 place for it would be in the environment of every command in the sandbox. Asks by litellm, from the process that runs
 the trials.
+
+Its replies are keystrokes for a terminal, and Harbor's class raises when that terminal is gone, when a key is none, or
+when the session refuses a further call. All of it is the policy's doing, so the trial goes on to be graded by what is
+there. Only a model that gave no answer, and a sandbox that is lost, end it without a grade.
 """
 
 from typing import Any, override
 
+from harbor.agents.installed.base import ContextWindowExceededError, NonZeroAgentExitCodeError
 from harbor.agents.terminus_2 import Terminus2
 from harbor.environments.base import BaseEnvironment
+from harbor.llms.base import ContextLengthExceededError
 from harbor.models.agent.context import AgentContext
+from openai import APIError
 
 from agentic.rollout.agents.chat import ChatEndpoint
 from agentic.rollout.agents.prebaked import MODEL
-from agentic.rollout.errors import AgentProgramError, RolloutConfigError
+from agentic.rollout.errors import AgentProgramError, ModelUnavailableError, RolloutConfigError
+
+REFUSALS = frozenset({400, 413, 422, 429})
+"""Statuses by which a session refuses what it was asked, and lives on."""
+
+_ITS_OWN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TimeoutError, TypeError, ValueError)
+"""What Harbor's class raises of keys and terminals. Sandboxes that are lost raise errors of this project's own tree."""
 
 
 class ConnectedTerminus2(Terminus2):  # type: ignore[misc]
@@ -71,5 +84,22 @@ class ConnectedTerminus2(Terminus2):  # type: ignore[misc]
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         try:
             await super().run(instruction, environment, context)
+        except ContextLengthExceededError as error:
+            raise ContextWindowExceededError("the session has no room for another request") from error
+        except APIError as error:  # litellm's errors derive from this one.
+            raise _meaning_of(error) from error
+        except _ITS_OWN as error:
+            raise NonZeroAgentExitCodeError(f"terminus-2 ended by {type(error).__name__}: {error}") from error
         finally:
             context.metadata = {**(context.metadata or {}), "turns": self._n_episodes}
+
+
+class RequestRefusedError(NonZeroAgentExitCodeError):  # type: ignore[misc]
+    """The session refused another request. The work is graded, unless some of its calls were left without an answer."""
+
+
+def _meaning_of(error: APIError) -> Exception:
+    """A refusal ends the agent's work; anything else is a model that gave no answer."""
+    if getattr(error, "status_code", None) in REFUSALS:
+        return RequestRefusedError(f"the session refused another request: {error}")
+    return ModelUnavailableError(f"no answer from the model's endpoint: {type(error).__name__}: {error}")

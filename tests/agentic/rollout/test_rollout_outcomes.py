@@ -124,6 +124,8 @@ def test_a_trial_that_its_deadline_cut_is_never_graded(trial, capture):
         (TrialFacts({"reward": 0.0}, "NetworkConnectionError"), UNANSWERED, Outcome.INFRA),
         (TrialFacts({"reward": 1.0}, "ApiInternalServerError"), UNANSWERED, Outcome.INFRA),
         (TrialFacts({"reward": 0.0}, "NonZeroAgentExitCodeError"), UNANSWERED, Outcome.FAILED),
+        (TrialFacts({"reward": 0.0}, "RequestRefusedError"), WHOLE, Outcome.FAILED),
+        (TrialFacts({"reward": 0.0}, "RequestRefusedError"), UNANSWERED, Outcome.INFRA),
         (TrialFacts({"reward": 0.0}), UNANSWERED, Outcome.FAILED),
         (
             TrialFacts({"reward": 0.0}, "ApiInternalServerError"),
