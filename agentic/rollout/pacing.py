@@ -3,9 +3,11 @@
 Harbor's trials do much between two awaits: 7 to 14 ms to make one, 1 ms and more to write a result. One is harmless;
 but all that become ready at the same moment run in the same turn of the loop, and a thousand agents that are released
 by one weight sync would hold it for seconds. So each step of a trial, from one await to the next, takes its place here:
-in one turn of the loop steps are begun until they have taken `slice_seconds`, and the others wait for a later turn,
-first come first served. What is not paced (sockets, heartbeats, the proxy) runs in between, so that it waits for one
-slice and one step at most. No step is interrupted: one that blocks for long has to be moved to a thread.
+in one turn of the loop steps are begun until they have taken `slice_seconds`, and the others wait for a later turn.
+Work that began earlier goes first: of a thousand trials that start at once the first asks its model as soon as it has
+been made, and the engine need not wait until all are. What is not paced (sockets, heartbeats, the proxy) runs in
+between, so that it waits for one slice and one step at most. No step is interrupted: one that blocks for long has to be
+moved to a thread.
 
 Nor is Python's collector: with a thousand trials alive, looking through all objects takes a quarter of a second. Whose
 process runs many trials says so by `rare_full_collections`.
@@ -51,13 +53,14 @@ class Pacer:
         self._slice_seconds = slice_seconds
         self._clock = clock
         self._spent_seconds = 0.0
-        self._places = itertools.count()
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._places, self._tickets = itertools.count(), itertools.count()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        """By place; of one work there may be two, of which the first was cancelled."""
         self._is_turning = False
 
     async def run[T](self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` in the caller's task, each of its steps in its turn. Cancelling works as without."""
-        return await _steps(self, work)
+        return await _steps(self, work, next(self._places))
 
     def _spend(self, seconds: float) -> None:
         self._spent_seconds += seconds
@@ -66,11 +69,10 @@ class Pacer:
     def _must_wait(self) -> bool:
         return bool(self._waiting) or self._spent_seconds >= self._slice_seconds
 
-    async def _turn(self) -> None:
-        place = next(self._places)
+    async def _turn(self, place: int) -> None:
         while True:
             waiting = asyncio.get_running_loop().create_future()
-            heapq.heappush(self._waiting, (place, waiting))
+            heapq.heappush(self._waiting, (place, next(self._tickets), waiting))
             self._expect_turn()
             await waiting
             if self._spent_seconds < self._slice_seconds:
@@ -85,7 +87,7 @@ class Pacer:
         self._spent_seconds, self._is_turning = 0.0, False
         released = 0
         while self._waiting and released < _RELEASED:
-            _, waiting = heapq.heappop(self._waiting)
+            *_, waiting = heapq.heappop(self._waiting)
             if not waiting.done():
                 waiting.set_result(None)
                 released += 1
@@ -94,12 +96,12 @@ class Pacer:
 
 
 @types.coroutine
-def _steps[T](pacer: Pacer, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+def _steps[T](pacer: Pacer, work: Coroutine[Any, Any, T], place: int) -> Generator[Any, Any, T]:
     step: Callable[[], Any] = partial(work.send, None)
     while True:
         if pacer._must_wait():
             try:
-                yield from pacer._turn().__await__()
+                yield from pacer._turn(place).__await__()
             except asyncio.CancelledError as error:
                 step = partial(work.throw, error)
         began = pacer._clock()
