@@ -141,6 +141,7 @@ class Generating:
         self._timeout_seconds = timeout_seconds
         self._left_seconds = timeout_seconds
         self._is_sampling = False
+        self._is_aborting = False
         self._stopped: Cut | None = None
         self._attempt: asyncio.Task[None] | None = None
 
@@ -228,11 +229,17 @@ class Generating:
                 async for chunk in self._engine.generate(self._prompt(), self._rest(), self._request_id):
                     self.draft.add(chunk)
         except (asyncio.CancelledError, TimeoutError):
-            await self._engine.abort(self._request_id)
+            await self._abort()
             raise
         finally:
-            self._is_sampling = False
+            self._is_sampling = self._is_aborting = False
             self._left_seconds = deadline - loop.time()
+
+    async def _abort(self) -> None:
+        self._is_aborting = True
+        rest = await self._engine.abort(self._request_id)
+        if rest is not None:
+            self.draft.add(rest)
 
     def _prompt(self) -> Sequence[int]:
         return [*self.prompt_ids, *self.draft.ids] if self.draft.ids else self.prompt_ids
@@ -245,7 +252,8 @@ class Generating:
     def _cancel_attempt(self) -> bool:
         if self._attempt is None or self._attempt.done():
             return False
-        return self._attempt.cancel()
+        # Once more would lose what the engine still gives of it.
+        return self._is_aborting or self._attempt.cancelling() > 0 or self._attempt.cancel()
 
     @staticmethod
     def _engine_failed(message: str) -> Cut:

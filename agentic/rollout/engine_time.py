@@ -46,9 +46,9 @@ class TimedEngine:
         finally:
             self._seconds[session_of(request_id)] += self._clock() - began
 
-    async def abort(self, request_id: str) -> None:
+    async def abort(self, request_id: str) -> Chunk | None:
         """See `Engine.abort`."""
-        await self._engine.abort(request_id)
+        return await self._engine.abort(request_id)
 
     def use_version(self, version: int) -> None:
         """See `Engine.use_version`."""

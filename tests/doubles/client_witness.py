@@ -28,9 +28,9 @@ class WitnessEngine:
             self.sampled[number] += tuple(chunk.ids)
             yield chunk
 
-    async def abort(self, request_id: str) -> None:
+    async def abort(self, request_id: str) -> Chunk | None:
         """Pass it on."""
-        await self.engine.abort(request_id)
+        return await self.engine.abort(request_id)
 
     def use_version(self, version: int) -> None:
         """Pass it on."""

@@ -37,8 +37,12 @@ class Engine(Protocol):
         """
         ...
 
-    async def abort(self, request_id: str) -> None:
-        """Stop working on a request as soon as possible; harmless if it is finished or unknown."""
+    async def abort(self, request_id: str) -> Chunk | None:
+        """Stop working on a request as soon as possible; harmless if it is finished or unknown.
+
+        Gives what was sampled and had not been given out, where the engine still learns it: it belongs to the record
+        of a generation that is cut. Takes as long as the engine needs for that, so it has a limit of its own.
+        """
         ...
 
     def use_version(self, version: int) -> None:

@@ -83,9 +83,10 @@ class ScriptedEngine:
                 return
             yield Chunk(ids[start:end], logprobs[start:end], version, finish if end == len(ids) else None)
 
-    async def abort(self, request_id: str) -> None:
-        """Note the request."""
+    async def abort(self, request_id: str) -> Chunk | None:
+        """Note the request; all that was sampled has been given."""
         self.aborted.append(request_id)
+        return None
 
     def use_version(self, version: int) -> None:
         """Later chunks carry at least this version."""

@@ -1,12 +1,14 @@
 """Engines against doubles of what they talk to: vLLM's wire form, and verl's client."""
 
 import asyncio
+import importlib.util
 import json
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,9 +41,12 @@ class FakeVerlClient:
     def __init__(self, output: Output | Exception) -> None:
         self.output = output
         self.asked: list[tuple[str, list[int], dict[str, Any]]] = []
+        self.may_end = asyncio.Event()
+        self.may_end.set()
 
     async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Output:
         self.asked.append((request_id, prompt_ids, sampling_params))
+        await self.may_end.wait()
         if isinstance(self.output, Exception):
             raise self.output
         return self.output
@@ -268,6 +273,59 @@ async def test_a_generation_that_verl_interrupts_goes_on_with_its_tokens_and_eac
     assert [(first.version, first.finish), (rest.version, rest.finish)] == [(3, "abort"), (4, "stop")]
     assert client.asked[1][1] == [1, 2, 5, 6]
     assert client.asked[1][2]["max_tokens"] == 6
+
+
+class FullyAsyncLLMServerClient(FakeVerlClient):
+    """verl's client of this name: resumes by itself, and gives a range of steps without the places."""
+
+    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Output:
+        raise AssertionError("asked to resume by itself")
+
+
+async def test_verl_s_client_that_resumes_by_itself_is_asked_for_one_attempt_at_a_time() -> None:
+    client = FullyAsyncLLMServerClient(Output([5], [-0.1], stop_reason="aborted", extra_fields={"global_steps": 3}))
+    (chunk,) = await collect(VerlClientEngine(client))
+    assert chunk == Chunk((5,), (-0.1,), 3, "abort")
+
+
+async def test_what_verl_samples_of_a_generation_that_is_given_up_is_given_at_its_end() -> None:
+    client = FakeVerlClient(Output([5, END], [-0.1, -0.2], extra_fields={"global_steps": 3}))
+    client.may_end.clear()
+    engine = VerlClientEngine(client)
+    waiting = asyncio.create_task(collect(engine))
+    await until(lambda: bool(client.asked))
+    waiting.cancel()
+    aborting = asyncio.create_task(engine.abort("s.1/0"))
+    await asyncio.sleep(0.01)
+    assert not aborting.done()
+    client.may_end.set()
+    assert await aborting == Chunk((5, END), (-0.1, -0.2), 3, "stop")
+    assert await engine.abort("s.1/0") is None, "given once"
+    assert await engine.abort("unknown") is None
+
+
+def test_verl_s_way_to_abort_one_request_does_not_fit_this_vllm() -> None:
+    """Why a generation that is given up is waited for: once this fails, VerlClientEngine can really abort."""
+    verl, vllm = (Path(str(importlib.util.find_spec(name).origin)).parent for name in ("verl", "vllm"))  # type: ignore[union-attr]
+    server = (verl / "workers/rollout/vllm_rollout/vllm_async_server.py").read_text("utf-8")
+    assert "self.engine.output_processor.abort_requests([request_id])" in server
+    processor = (vllm / "v1/engine/output_processor.py").read_text("utf-8")
+    assert "def abort_requests(self, request_ids: Iterable[str], internal: bool)" in processor, "has no default"
+
+
+async def test_verl_is_waited_for_within_a_limit_and_its_failures_are_nothing() -> None:
+    client = FakeVerlClient(RuntimeError("actor died"))
+    client.may_end.clear()
+    engine = VerlClientEngine(client, patience_seconds=0.01)
+    for may_end in (False, True):
+        waiting = asyncio.create_task(collect(engine))
+        await until(lambda: bool(client.asked))
+        waiting.cancel()
+        if may_end:
+            client.may_end.set()
+        assert await engine.abort("s.1/0") is None
+        client.asked.clear()
+    await engine.close()
 
 
 async def test_the_scripted_engine_respects_max_tokens_and_stop_tokens() -> None:

@@ -14,6 +14,7 @@ from proxy_rig import Rig, a_spec, ids_of, numbered, running, says, until, user
 
 from agentic.proxy import (
     CallSampling,
+    Chunk,
     MemoryJournal,
     ProxyServer,
     ProxySettings,
@@ -109,6 +110,50 @@ async def test_a_retry_within_the_grace_joins_the_generation_and_gets_it_from_th
     assert ("".join(map(text_in, events)), events[-1]) == ("abcdefghij", None)
     assert (len(rig.engine.received), rig.engine.aborted, joined) == (1, [], 1)
     assert (sealed.calls, sealed.undelivered_tokens) == (1, 0)
+
+
+class Unstoppable(ScriptedEngine):
+    """Samples on after it was told to stop, as verl's servers do, and says at the end what came of it."""
+
+    def __init__(self, script: Sequence[ScriptedReply]) -> None:
+        super().__init__(script)
+        self.rest = Chunk(ids_of("rest<|im_end|>"), (-0.25,) * len(ids_of("rest<|im_end|>")), 3, "stop")
+
+    async def abort(self, request_id: str) -> Chunk | None:
+        await super().abort(request_id)
+        await asyncio.sleep(0.05)
+        return self.rest
+
+
+@pytest.mark.parametrize("ends", ["hang up", "seal", "pause"])
+async def test_what_an_engine_samples_after_it_was_told_to_stop_is_recorded(tiny_folder: Path, ends: str) -> None:
+    engine = Unstoppable([ScriptedReply(ANSWER, chunk_tokens=2, hang_after=1), says("next")])
+    server = ProxyServer(ProxySettings(abandon_grace_seconds=0), engine, make_renderer(tiny_folder))
+    await server.start()
+    async with aiohttp.ClientSession() as http:
+        rig, handle = Rig(server, engine, http), await server.open(a_spec())
+        asking = asyncio.create_task(rig.ask(handle, [user("hi")]))
+        await until(lambda: bool(engine.received))
+        if ends == "hang up":
+            asking.cancel()
+            await until(lambda: engine.aborted == ["rollout-1/0"])
+            await server.pause()
+            await server.resume()
+            assert engine.aborted == ["rollout-1/0"], "told once"
+            assert (await rig.ask(handle, [user("and?")])).text == "next"
+        elif ends == "pause":
+            await server.pause()
+            await server.resume()
+            assert (await asking).text == "abrest"
+        sealed = await server.seal("rollout-1")
+        await asyncio.wait([asking])
+    await server.stop()
+    count = len(ids_of("abrest<|im_end|>"))
+    assert (sealed.complete, sealed.cut) == (True, {"hang up": {"abandoned": 1}, "seal": {"sealed": 1}}.get(ends, {}))
+    assert sealed.undelivered_tokens == (0 if ends == "pause" else count)
+    (ids,) = [t for t in sealed.trajectories if 3 in t.versions]
+    assert list(ids.versions).count(3) == len(engine.rest.ids)
+    assert sum(ids.response_mask) == (count if ends == "pause" else 0)
 
 
 class SlowlyAborted(ScriptedEngine):
