@@ -1,8 +1,9 @@
 """Reads Harmony, the form of gpt-oss, while it is sampled: messages with a header each, in channels.
 
 `<|channel|>analysis<|message|>` opens thinking, `final` and `commentary` open text, and a header with
-`to=functions.NAME` opens a call, whose arguments are given out as they are written once they have begun with a brace;
-what was no call by then is text. The prompt has opened the first header. Work for each piece is linear in the piece.
+`to=functions.NAME`, or `to=NAME`, opens a call, whose arguments are given out as they are written once they have begun
+with a brace; what was no call by then is text. The prompt has opened the first header. Work for each piece is linear in
+the piece.
 """
 
 import re
@@ -17,7 +18,8 @@ from .reply import merged
 START, MESSAGE, CHANNEL = "<|start|>", "<|message|>", "<|channel|>"
 ENDS = ("<|end|>", "<|call|>")
 MARKERS = (START, MESSAGE, CHANNEL, "<|constrain|>", *ENDS)
-_RECIPIENT = re.compile(r"to=functions\.([^\s<]+)")
+_RECIPIENT = re.compile(r"to=(?:functions\.([^\s<]+)|(?!(?:assistant|python|browser|container)\b)([\w-]+)(?![\w.-]))")
+"""A tool's name; without its namespace too, unless it is that of a tool which the model has been taught."""
 
 
 class Part(Enum):
@@ -61,7 +63,7 @@ class HarmonyReader(MessageReader):
         header, self._has_messages = self._taken(), True
         called = _RECIPIENT.search(header)
         if called is not None and self._has_tools:
-            self._name = called[1]
+            self._name = called[1] or called[2]
             return self._go(Part.BEFORE_ARGUMENTS)
         channel = header.rpartition(CHANNEL)[2].split()
         return self._go(Part.THINKING if channel[:1] == ["analysis"] else Part.TEXT)

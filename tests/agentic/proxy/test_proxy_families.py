@@ -450,7 +450,7 @@ HARMONY_PIECES = [
 
 
 def harmony_steps(ids: list[int], cuts: Iterable[int], has_tools: bool = True) -> list[ReplyDelta]:
-    """What the parser of gpt-oss gives; the library's renderer of it loads a vocabulary that no package has."""
+    """What the parser of gpt-oss gives; the library's renderer of it wants openai's own vocabulary."""
     tokenizer = shown_tokenizer().tokenizer
     ends = [tokenizer.token_id(text) for text in ("<|return|>", "<|call|>")]
     parser = SampledReplyParser(
@@ -494,6 +494,24 @@ def test_what_is_no_harmony_call_is_text() -> None:
     assert (read.content, read.tool_calls) == ("ls", ())
     assert join_deltas(harmony_steps(shown.encode("plain"), ())).content == "plain"
     assert join_deltas(harmony_steps(shown.encode(HARMONY), (), False)).content == 'I look: {"cmd": "ls"}{}'
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("functions.run", "run"),
+        ("functions.a.b", "a.b"),
+        ("run", "run"),
+        ("python_runner", "python_runner"),
+        ("python", None),
+        ("browser.search", None),
+        ("assistant", None),
+    ],
+)
+def test_a_harmony_call_is_addressed_with_its_namespace_or_without(address: str, name: str | None) -> None:
+    shown = shown_tokenizer()
+    read = join_deltas(harmony_steps(shown.encode(f"<|channel|>commentary to={address}<|message|>{{}}<|call|>"), ()))
+    assert [call.name for call in read.tool_calls] == ([] if name is None else [name])
 
 
 TEMPLATES = {

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,6 +28,9 @@ from reply_corpus import (
     spoilt_replies,
     tagged_replies,
 )
+from thinking_corpus import THINKERS, harmony_replies, thinking_replies
+from thinking_rules import HARMONY_RULES
+from thinking_rules import RULES as THINKING_RULES
 
 from agentic.proxy.conversation import Message, join_deltas
 from agentic.proxy.renderers.forms import (
@@ -42,17 +46,23 @@ from agentic.proxy.renderers.forms import (
     XML,
     ReplyForm,
 )
+from agentic.proxy.renderers.harmony import HarmonyReader
+from agentic.proxy.renderers.library import OWN_FORMS
 from agentic.proxy.renderers.reply import ReplyReader
 
 HERE = Path(__file__).parent
 LISTS = {
-    peer: HERE / f"parser_differences_{peer}.json" for peer in ("vllm", "library", "malformed", "malformed_library")
+    peer: HERE / f"parser_differences_{peer}.json"
+    for peer in ("vllm", "library", "malformed", "malformed_library", "thinking", "harmony")
 }
 DOCUMENT = HERE.parents[2] / "docs" / "proxy-parsers.md"
 HERMES_REPLIES, LLAMA_REPLIES, TAGGED_REPLIES = hermes_replies(300), llama_replies(120), tagged_replies(60)
 MALFORMED = "malformed "
 """Before a peer's name: its reading of malformed replies."""
 MALFORMED_REPLIES = malformed_replies(60)
+THINKING = "thinking "
+"""Before the names of a peer's parsers: its reading of replies with thinking."""
+THINKING_REPLIES, HARMONY_REPLIES = thinking_replies(100), harmony_replies(160)
 LIBRARY_PEERS = {"deepseek-v4": "deepseek_v4", "hy3": "hy_v3", "gemma4": "gemma4"}
 """Families that the library reads too, with the name under which their malformed replies are made."""
 TAGGED_FORMS = {
@@ -65,6 +75,19 @@ TAGGED_FORMS = {
     "hy_v3": ReplyForm("never", HUNYUAN),
     "gemma4": ReplyForm("never", GEMMA),
 }
+THINKING_FAMILIES = {
+    "qwen3 and qwen3_coder": "qwen3.5",
+    "nemotron_v3 and qwen3_coder": "nemotron-3",
+    "glm45 and glm47": "glm-5",
+    "poolside_v1": "laguna-s-2.1",
+    "minimax_m2": "minimax-m2",
+    "kimi_k2": "kimi-k2",
+    "deepseek_r1 and deepseek_v3": "deepseek-r1",
+    "deepseek_v4": "deepseek-v4",
+    "hy_v3": "hy3",
+    "gemma4": "gemma4",
+}
+"""A family for the names of vLLM's parsers."""
 FORMS = {
     "hermes": ReplyForm("never"),
     "deepseek_r1 and hermes": ReplyForm("opened"),
@@ -163,6 +186,7 @@ def vllm_replies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str
     folder = tmp_path_factory.mktemp("parsers")
     asked: dict[str, Any] = {"hermes": HERMES_REPLIES, "llama": LLAMA_REPLIES, "tools": TAGGED_TOOLS}
     asked |= {"tagged": TAGGED_REPLIES, "malformed": MALFORMED_REPLIES}
+    asked |= {"thinking": THINKING_REPLIES, "harmony": HARMONY_REPLIES}
     (folder / "replies.json").write_text(json.dumps(asked), "utf-8")
     script = HERE.parents[1] / "doubles" / "vllm_parsers.py"
     command = [sys.executable, str(script), str(folder / "replies.json"), str(folder / "results.json")]
@@ -229,6 +253,35 @@ def test_every_difference_on_malformed_calls_is_listed_and_decided(
     golden(LISTS["malformed"], as_list(found), parse=json.loads)
 
 
+@pytest.mark.timeout(600)
+def test_every_difference_to_vllm_on_thinking_is_listed_and_decided(
+    vllm_replies: dict[str, dict[str, Reply]], golden: Callable[..., None]
+) -> None:
+    found = {}
+    for peer, thinker in THINKERS.items():
+        form = replace(OWN_FORMS[THINKING_FAMILIES[peer]], thinking="opened" if thinker.is_opened else "may")
+        theirs = vllm_replies[THINKING + peer]
+        found[peer] = by_rule({text: (read_ours(text, form), theirs[text]) for text in theirs}, THINKING_RULES)
+        assert sum(map(len, found[peer].values())) < len(theirs) / 2, "most are read alike"
+    golden(LISTS["thinking"], as_list(found), parse=json.loads)
+
+
+@pytest.mark.timeout(600)
+def test_every_difference_to_vllm_on_harmony_is_listed_and_decided(
+    vllm_replies: dict[str, dict[str, Reply]], golden: Callable[..., None]
+) -> None:
+    theirs = vllm_replies["harmony"]
+    found = by_rule({text: (read_harmony(text), theirs[text]) for text in theirs}, HARMONY_RULES)
+    golden(LISTS["harmony"], as_list({"openai_gptoss and openai": found}), parse=json.loads)
+
+
+def read_harmony(text: str) -> Reply:
+    """Up to where the engine stops, as the ids are cut."""
+    reader = HarmonyReader(has_tools=True)
+    message = join_deltas([*reader.feed(text.removesuffix("<|return|>").removesuffix("<|call|>")), *reader.finish()])
+    return message.content, message.reasoning or "", [(c.name, value_of(c.arguments)) for c in message.tool_calls]
+
+
 def test_every_difference_to_the_library_on_calls_that_it_finds_good_is_listed_and_decided(
     golden: Callable[..., None],
 ) -> None:
@@ -256,13 +309,15 @@ def both_readings(family: str, texts: list[str]) -> dict[str, tuple[Reply, Reply
     return read
 
 
-def by_rule(readings: dict[str, tuple[Reply, Reply]]) -> dict[str, list[str]]:
-    """Malformed replies that are read differently, by the rule that says why."""
+def by_rule(
+    readings: dict[str, tuple[Reply, Reply]], explained_by: dict[str, Rule] = MALFORMED_RULES
+) -> dict[str, list[str]]:
+    """Replies that are read differently, by the rule that says why; white space around texts and values apart."""
     rules: dict[str, list[str]] = {}
     for text, (our, their) in readings.items():
         both = comparable(our), comparable(their)
         if both[0] != both[1]:
-            rule = next((name for name, explains in MALFORMED_RULES.items() if explains(text, *both)), None)
+            rule = next((name for name, explains in explained_by.items() if explains(text, *both)), None)
             assert rule, f"no rule explains {both} of {text!r}: decide, and say so in docs/proxy-parsers.md"
             rules.setdefault(rule, []).append(text)
     return rules
