@@ -1,9 +1,11 @@
 """Measure all targets under the same loads and write the table.
 
     python -m benchmarks.proxy [--quick] [--output docs/results/proxy.json]
+    python -m benchmarks.proxy --only phases --output docs/results/proxy.json
 
 `--quick` takes about a minute and shows where time goes; figures for the table come from the full form on a quiet
-machine. Everything runs on this machine: the load generator, the engine that sleeps, and the target.
+machine. Parts that are compared with no other (phases, kept, flat) may be measured again alone: the output keeps the
+others, and says so. Everything runs on this machine: the load generator, the engine that sleeps, and the target.
 """
 
 import argparse
@@ -24,7 +26,7 @@ from .load import Load, Measured, Shape, drive
 from .model import Text, write_model_folder
 from .phases import measure_phases
 from .picture import draw
-from .summary import added, goals, saturation
+from .summary import APART, added, goals, measured_again, saturation
 from .table import page
 
 REPLY_TOKENS = 100
@@ -205,10 +207,16 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _is_part(options: argparse.Namespace) -> bool:
+    return bool(options.only) and set(options.only) <= set(APART) and not options.quick
+
+
 def main() -> None:
     """Run and write."""
     options = parse_arguments(sys.argv[1:])
     result = uvloop.run(run(options))
+    if options.output is not None and options.output.exists() and _is_part(options):
+        result = measured_again(result, options.only, json.loads(options.output.read_text("utf-8")))
     text = json.dumps(result, indent=1) + "\n"
     if options.output is None:
         sys.stdout.write(text)

@@ -1,5 +1,6 @@
 """From the rows to what was asked for: what each target adds to direct, and which goals are met."""
 
+from collections.abc import Sequence
 from typing import Any
 
 GOALS = {
@@ -10,6 +11,17 @@ GOALS = {
 }
 """Milliseconds, at most."""
 CALLS_PER_SECOND, TIMES_THE_PEER, PLAN_RATIO = 200.0, 5.0, 2.0
+APART = {"phases": "phases", "kept": "memory_per_turn", "flat": "memory_over_calls"}
+"""Parts that are compared with no other, with the name of their figures: they may be measured again alone."""
+
+
+def measured_again(result: dict[str, Any], parts: Sequence[str], earlier: dict[str, Any]) -> dict[str, Any]:
+    """An earlier result with these parts of a later one, which are dated."""
+    when = {name: result[name] for name in ("date", "machine")}
+    figures = {APART[part]: result[APART[part]] for part in parts}
+    apart = earlier.get("measured_apart", {}) | dict.fromkeys(parts, when)
+    merged = earlier | figures | {"measured_apart": apart}
+    return merged | {"goals": goals(merged)}
 
 
 def added(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

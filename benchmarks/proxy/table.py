@@ -13,6 +13,7 @@ def page(result: dict[str, Any]) -> str:
         f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, Python {machine['python']}; load before the run "
         f"{', '.join(map(str, machine['load_before']))}. Load generator, engine and target share the machine. "
         f"The engine sleeps 2 s. Peer: {result['peer']}. All values: `proxy.json`.",
+        *(_again(part, when) for part, when in result.get("measured_apart", {}).items()),
         "![figures](proxy.png)",
         "## Goals",
         _table(("goal", "at", "bound", "measured", "met"), result["goals"]),
@@ -61,6 +62,11 @@ def page(result: dict[str, Any]) -> str:
         _table(("calls", "mib"), result.get("memory_over_calls", [])),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _again(part: str, when: dict[str, Any]) -> str:
+    loads = ", ".join(map(str, when["machine"]["load_before"]))
+    return f"Measured again: `python -m benchmarks.proxy --only {part}` on {when['date']}, load before it {loads}."
 
 
 def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
