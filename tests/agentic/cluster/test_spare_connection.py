@@ -19,8 +19,9 @@ from agentic.sandbox.kube.pod_exec import PodExec, PodTarget
 class SlowRoad:
     """Between a client and a server, where opening a connection takes its time."""
 
-    def __init__(self, server: str) -> None:
-        self._server = URL(server)
+    def __init__(self, server: KubeApiServer) -> None:
+        self._server = URL(server.address)
+        self.requests = server.requests
         self.seconds = 0.0
         self.is_closed = False
         self.opened = 0
@@ -58,7 +59,7 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 @asynccontextmanager
 async def pod_at_the_end_of_a_road() -> AsyncIterator[tuple[SlowRoad, PodExec]]:
     async with KubeApiServer() as server:
-        road = SlowRoad(server.address)
+        road = SlowRoad(server)
         async with road.listening() as address, KubeClient(FixedCredentials(Access(address))) as api:
             await api.create(PODS, {**PODS.head("p"), "spec": {"containers": [{"name": "main"}]}})
             pod = PodExec(api, PodTarget("p", "main"))
@@ -100,3 +101,11 @@ async def test_a_connection_that_cannot_be_made_ready_is_missed_by_nobody() -> N
         assert (await running).text == "ended\n"
         road.is_closed = False
         assert (await pod.run(ExecRequest("echo hi", 30.0))).text == "hi\n"
+
+
+async def test_a_command_costs_the_api_server_one_request_and_nothing_besides() -> None:
+    async with pod_at_the_end_of_a_road() as (road, pod):
+        asked = len(road.requests)
+        for number in range(5):
+            assert (await pod.run(ExecRequest(f"exit {number}", 30.0))).exit_code == number
+        assert road.requests[asked:] == ["GET /api/v1/namespaces/default/pods/p/exec"] * 5
