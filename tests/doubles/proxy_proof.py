@@ -269,7 +269,7 @@ class Proof:
 
     async def settle(self) -> None:
         """Until the server has no connection but those that wait."""
-        await self.until(lambda: _connections() == sum(len(held.waiting) for held in self.sessions.values()))
+        await self.until(lambda: connections() == sum(len(held.waiting) for held in self.sessions.values()))
         await asyncio.sleep(0)
 
     async def until(self, happened: Callable[[], bool]) -> None:
@@ -354,6 +354,7 @@ def reply_tokens(text: str, is_merged: bool, ends: bool = True) -> Tokens:
     return (*tokens, *([END] if ends else []))
 
 
-def _connections() -> int:
+def connections() -> int:
+    """How many connections the server of this loop serves: it has a task for each."""
     names = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
     return sum(name == "RequestHandler.start" for name in names)
