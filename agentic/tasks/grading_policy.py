@@ -80,6 +80,9 @@ class GradingPolicy(Settings):
     then: code under test could have left a process that writes it."""
     uses_defaults: bool = True
     """Whether the default paths are protected; without them only `protected` is."""
+    answer_file: str = ""
+    """A file below the folder that holds a reply with its answer in a box. One that the tests do not take is compared
+    with the task's `tests/expected.txt` outside of the sandbox as well, by algebra."""
 
     @model_validator(mode="after")
     def _in_place_has_a_reason(self) -> Self:

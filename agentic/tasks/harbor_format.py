@@ -53,6 +53,8 @@ class TaskSpec:
     artifacts: tuple[str, ...] = ()
     """Absolute paths in the sandbox that grading needs. When given, grading happens in a fresh sandbox that sees these
     files alone; otherwise in the agent's own."""
+    answer_file: str = ""
+    """See `GradingPolicy.answer_file`."""
 
     def to_toml(self) -> str:
         quote = json.dumps
@@ -61,6 +63,8 @@ class TaskSpec:
             lines.append(f"artifacts = {quote(list(self.artifacts))}")
         lines += ["", "[task]", f"name = {quote(self.name)}"]
         lines += ["", "[metadata]", f"difficulty = {quote(self.difficulty)}", f"category = {quote(self.category)}"]
+        if self.answer_file:
+            lines += ["", "[metadata.grading]", f"answer_file = {quote(self.answer_file)}"]
         lines += ["", "[environment]", 'network_mode = "no-network"']
         lines += ["", "[agent]", f"timeout_sec = {self.agent_seconds}"]
         lines += ["", "[verifier]", f"timeout_sec = {self.verifier_seconds}"]

@@ -92,10 +92,13 @@ class LoopRig:
         loop = RecordedToolLoop(*self._parts(engine), tools=ToolListWrap(list(tools)), **settings)
         return await loop.run({}, **self._row(split)), engine
 
-    async def run_single(self, reply: str, *, split: str = "train") -> list[AgentLoopOutput]:
-        """One rollout of the single-turn loop."""
+    async def run_single(
+        self, reply: str, *, answer: str = "42", question: str = "What is 6*7?"
+    ) -> list[AgentLoopOutput]:
+        """One rollout of the single-turn loop; `answer` is right."""
         loop = RecordedSingleTurnLoop(*self._parts(ScriptedEngine(self.tokenizer, [reply])))
-        return await loop.run({}, **self._row(split))
+        row = self._row("train", answer) | {"raw_prompt": [{"role": "user", "content": question}]}
+        return await loop.run({}, **row)
 
     def records(self, phase: Phase = Phase.TRAIN) -> list[RolloutRecord]:
         return read_records(self.folder, phase)
@@ -124,10 +127,10 @@ class LoopRig:
         data = DictConfigWrap(OmegaConf.create({}))
         return config, engine, self.tokenizer, None, dict, data
 
-    def _row(self, split: str) -> dict[str, Any]:
+    def _row(self, split: str, answer: str = "42") -> dict[str, Any]:
         return {
             "raw_prompt": [{"role": "user", "content": "What is 6*7?"}],
-            "reward_model": {"style": "rule", "ground_truth": "42"},
+            "reward_model": {"style": "rule", "ground_truth": answer},
             "extra_info": {"task": "train-00000", "split": split},
             "tools_kwargs": {},
             "uid": "u",

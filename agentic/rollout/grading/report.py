@@ -35,6 +35,8 @@ class GradingReport(BaseModel):
     patch_lines: int | None = None
     """Lines added and removed by what the tests saw."""
     tests_seconds: float | None = None
+    by_algebra: bool = False
+    """Whether an answer that the tests did not take was found right outside of the sandbox."""
     lost: tuple[str, ...] = ()
     """Why earlier fresh sandboxes were lost."""
 

@@ -32,6 +32,7 @@ from harbor.utils.scripts import quote_shell_arg
 from harbor.verifier.verifier import Verifier
 
 from agentic.rollout.errors import ChangesRefusedError, GradingSetupError, GradingTimeError
+from agentic.rollout.grading.answers import is_right
 from agentic.rollout.grading.bringing import bring
 from agentic.rollout.grading.changes import Change, compare, needed_paths, wanted_paths
 from agentic.rollout.grading.collecting import Runs, check_answers, list_chosen, list_recent
@@ -215,7 +216,7 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
         """As the tests say, and 0 when they say nothing although they do of the untouched folder."""
         try:
             await self._bring_twice(environment, untouched, changes)
-            return await self._judge(environment, report)
+            return await self._with_algebra(await self._judge(environment, report), changes)
         except (*NO_REWARD, SandboxExhaustedError) as error:
             reason = _WITHOUT.format(error=error)
         await self._renew(environment, untouched)
@@ -227,6 +228,15 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
                 "rollout.grading_seconds"
             )
         return report.model_copy(update={"reason": reason}), FAILED
+
+    async def _with_algebra(self, judged: Judged, changes: Sequence[Change]) -> Judged:
+        """An answer that the tests took for wrong may be right in another form, where the task says so."""
+        report, rewards = judged
+        if not self._policy.answer_file or rewards[RESOLVED_KEY] > 0.0 or report.timed_out or report.reason:
+            return judged
+        if await is_right(self.task.paths.tests_dir, self._policy.answer_file, changes):
+            return report.model_copy(update={"by_algebra": True}), {RESOLVED_KEY: 1.0}
+        return judged
 
     async def _renew(self, environment: GradedEnvironment, untouched: Listing) -> None:
         await environment.renew()

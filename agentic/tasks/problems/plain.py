@@ -1,7 +1,7 @@
 """The final answer of a reply, and whether two plain answers are the same: numbers by value, the rest as text.
 
 Goes into each problem's task as its checker (`check.py ANSWER EXPECTED FOLDER`), so it runs alone, on Python 3.8 and
-newer, and imports nothing of ours. What takes algebra to compare is not plain: `answers.py` asks math-verify.
+newer, and imports nothing of ours. What takes algebra to compare is not plain: `answers.py` asks math-verify, outside.
 """
 
 import re
@@ -13,6 +13,8 @@ from typing import Optional
 LONGEST_ANSWER = 400
 """Characters; a longer one is no answer."""
 LONGEST_NUMBER = 100
+LONGEST_REPLY = 100_000
+"""Characters at the end of a reply that are searched for its answer."""
 _BOXED = "\\boxed{"
 _NUMBER = re.compile(r"(?P<sign>-?)\s*(?P<top>\d+(?:\.\d+)?|\.\d+)(?:/(?P<bottom>\d+))?")
 _FRACTION = re.compile(
@@ -21,7 +23,8 @@ _FRACTION = re.compile(
 
 
 def boxed(text: str) -> Optional[str]:  # noqa: UP045 - has to run on Python 3.8
-    """What stands in the last `\\boxed{...}`; None when there is none that closes."""
+    """What stands in the last `\\boxed{...}`; None when there is none that closes, or it is too far from the end."""
+    text = text[-LONGEST_REPLY:]
     start = text.rfind(_BOXED)
     if start < 0:
         return None
@@ -68,7 +71,7 @@ def _bare(answer: str) -> str:
 def main(answer_file: str, expected_file: str, folder: str) -> int:
     """Write the reward as Harbor reads it; 0 when the answer is right."""
     path = Path(answer_file)
-    answer = boxed(path.read_text(errors="replace")[-100_000:]) if path.is_file() else None
+    answer = boxed(path.read_text(errors="replace")) if path.is_file() else None
     right = answer is not None and is_same(answer, Path(expected_file).read_text().strip())
     Path(folder).mkdir(parents=True, exist_ok=True)
     Path(folder, "reward.txt").write_text("1\n" if right else "0\n")

@@ -9,8 +9,8 @@ from agentic.tasks.harbor_format import CONFIG, DOCKERFILE, INSTRUCTION, SOLUTIO
 BASE_IMAGE = "agentic/base:local"
 """Any image with a POSIX shell and Python 3."""
 WORK_FOLDER = "/app"
-ANSWER_FILE = f"{WORK_FOLDER}/answer.txt"
-"""Where an agent leaves its last reply."""
+ANSWER_FILE = "answer.txt"
+"""Where an agent leaves its last reply, in the work folder."""
 BOXED = r"Reason step by step, and give the final answer within \boxed{}."
 WITH_TOOL = "You can run Python code with the tool code_interpreter; it answers with what the code prints."
 
@@ -36,15 +36,19 @@ def prompt_of(problem: Problem, *, hints: bool, tools: bool) -> str:
 def make_task(problem: Problem, task_id: str, prompt: str) -> TaskFolder:
     """The problem as a task: an agent in a sandbox leaves its reply in a file, and the checker reads that.
 
-    The row for the trainer names no agent loop, so that `train.agent_loop` decides.
+    What the checker does not take, since there is no algebra in a sandbox, grading asks about outside of it. The
+    trainer's row names no agent loop, so that `train.agent_loop` decides.
     """
+    answer = f"{WORK_FOLDER}/{ANSWER_FILE}"
     texts = {
-        CONFIG: TaskSpec(name=f"problems/{task_id}", difficulty="easy", category="mathematics").to_toml(),
+        CONFIG: TaskSpec(
+            name=f"problems/{task_id}", difficulty="easy", category="mathematics", answer_file=ANSWER_FILE
+        ).to_toml(),
         INSTRUCTION: prompt + "\n",
         DOCKERFILE: f"FROM {BASE_IMAGE}\nWORKDIR {WORK_FOLDER}\n",
-        TEST: f"#!/bin/sh\nexec python3 -I -S /tests/check.py {ANSWER_FILE} /tests/expected.txt /logs/verifier\n",
+        TEST: f"#!/bin/sh\nexec python3 -I -S /tests/check.py {answer} /tests/expected.txt /logs/verifier\n",
         "tests/expected.txt": problem.answer + "\n",
-        SOLUTION: f"#!/bin/sh\ncat > {ANSWER_FILE} <<'ANSWER'\n\\boxed{{{problem.answer}}}\nANSWER\n",
+        SOLUTION: f"#!/bin/sh\ncat > {answer} <<'ANSWER'\n\\boxed{{{problem.answer}}}\nANSWER\n",
     }
     contents = {name: text.encode() for name, text in texts.items()}
     contents["tests/check.py"] = files("agentic.tasks.problems").joinpath("plain.py").read_bytes()

@@ -22,19 +22,13 @@ from verl.tools.schemas import ToolResponse
 from agentic.rollout.agent_loop_config import load_job, phase_of
 from agentic.rollout.outcomes import Outcome
 from agentic.rollout.records import Phase, PhaseSeconds, RolloutRecord, append_record, token_digest
-from agentic.tasks.problems.answers import AnswerChecker
+from agentic.tasks.problems.answers import shared_checker
 from agentic.tasks.problems.plain import boxed
 from agentic.training.tools.sandbox_tool import LOST
 from agentic.training.tools.tool_thread import ToolThread
 
 ToolAnswer = tuple[ToolResponse, float, dict[str, Any]]
 _REASON_CHARACTERS = 200
-
-
-@functools.cache
-def _checker() -> AnswerChecker:
-    """One for the process."""
-    return AnswerChecker()
 
 
 @functools.cache
@@ -57,7 +51,8 @@ class _Recorded(AgentLoopBase):  # type: ignore[misc]
         output: AgentLoopOutput = await super().run(sampling_params, **row)
         agent_seconds = time.monotonic() - clock
         lost = output.extra_fields.pop(LOST, None)
-        right = lost is None and await _checker().is_correct(self._answer(output), row["reward_model"]["ground_truth"])
+        expected = row["reward_model"]["ground_truth"]
+        right = lost is None and await shared_checker().is_correct(self._answer(output), expected)
         phase = phase_of(row["extra_info"]["split"])
         tool_reward = float(sum(output.extra_fields.get("tool_rewards") or []))
         reward = float(right) + (self._reward_weight * tool_reward if phase is Phase.TRAIN else 0.0)
@@ -104,8 +99,10 @@ class _Recorded(AgentLoopBase):  # type: ignore[misc]
             return Outcome.INFRA
         if right:
             return Outcome.SOLVED
+        # verl cuts a prompt that is too long at its beginning.
+        is_cut = len(output.prompt_ids) >= self.rollout_config.prompt_length
         is_full = len(output.response_ids) >= self.rollout_config.response_length
-        return Outcome.CONTEXT_OVERFLOW if is_full else Outcome.FAILED
+        return Outcome.CONTEXT_OVERFLOW if is_cut or is_full else Outcome.FAILED
 
 
 def _seconds(output: AgentLoopOutput, agent: float, total: float) -> PhaseSeconds:

@@ -191,3 +191,9 @@ async def test_a_single_turn_is_graded_and_recorded(rig: "LoopRig", reply: str, 
     assert outputs[0].reward_score == reward
     assert rig.records()[0].turns == 1
     assert outputs[0].extra_fields["reward_extra_info"]["resolved"] == reward
+
+
+async def test_a_prompt_that_verl_had_to_cut_is_an_overflow_and_no_failure(rig: "LoopRig") -> None:
+    (output,) = await rig.run_single(boxed("41"), question="What is 6*7? " * 100)
+    assert len(output.prompt_ids) == 400
+    assert (rig.records()[0].outcome, output.reward_score) == (Outcome.CONTEXT_OVERFLOW, 0.0)
