@@ -1,30 +1,31 @@
 """The agent of the mathematics profile outside of verl: a tool that runs Python, and a last reply with the answer.
 
 The same agent as verl's ToolAgentLoop with `SandboxTool`: the same tool, the same reading of the code, the same words
-for what it printed, and the last turn's call is not run since nobody would read its output. The reply that calls no
-tool is left in the sandbox, in the working folder's `answer.txt`, for the task's checker.
+for what it printed, and the last turn's call is not run since nobody would read its output. The last reply is left in
+the sandbox, in the working folder's `answer.txt`, for the task's checker.
 """
 
 import base64
 import json
-from typing import Any, override
+from typing import Any, ClassVar, override
 
 from harbor.environments.base import BaseEnvironment, ExecResult
-from harbor.models.agent.context import AgentContext
 
-from agentic.rollout.agents.chat import ChatClient, Message
+from agentic.rollout.agents.chat import Message
 from agentic.rollout.agents.code_text import CODE_TOOL, NO_CODE, extract_code, print_last_expression, shown
-from agentic.rollout.agents.commands import ModelAgent, run_command
+from agentic.rollout.agents.commands import TurnAgent, run_command, tool_messages
 from agentic.rollout.agents.inside_program import TIMEOUT_EXIT_CODE, cut_middle
+from agentic.tasks.problems.problem import ANSWER_FILE
 
-ANSWER_FILE = "answer.txt"
 LONGEST_ANSWER_BYTES = 60_000
 """Its end counts: a command line holds no more."""
 ONE_CALL = "not run: one call a turn"
 
 
-class CodeInterpreterAgent(ModelAgent):
+class CodeInterpreterAgent(TurnAgent):
     """Code of each reply is run in the sandbox, until a reply has none."""
+
+    tools: ClassVar[tuple[Message, ...]] = (CODE_TOOL,)
 
     @staticmethod
     @override
@@ -32,27 +33,16 @@ class CodeInterpreterAgent(ModelAgent):
         return "code-interpreter"
 
     @override
-    async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
-        messages: list[Message] = [{"role": "user", "content": instruction.strip()}]
-        async with ChatClient(self.endpoint) as chat:
-            for turn in range(1, self.max_turns + 1):
-                context.metadata = {"turns": turn}
-                reply = await chat.complete(messages, max_tokens=self.max_tokens, tools=(CODE_TOOL,))
-                calls = reply.get("tool_calls") or []
-                if not calls:
-                    await self._leave(environment, str(reply.get("content") or ""))
-                    return
-                if turn < self.max_turns:
-                    messages += [reply, *await self._results(environment, calls)]
+    async def answers(self, reply: Message, environment: BaseEnvironment, *, is_last: bool) -> list[Message] | None:
+        calls = reply.get("tool_calls") or []
+        if not calls or is_last:
+            await self._leave(environment, str(reply.get("content") or ""))
+            return None
+        return tool_messages(calls, await self._result(environment, calls[0].get("function") or {}), ONE_CALL)
 
     async def _leave(self, environment: BaseEnvironment, text: str) -> None:
         content = _encoded(text.encode(errors="replace")[-LONGEST_ANSWER_BYTES:])
         await run_command(environment, f"echo {content} | base64 -d > {ANSWER_FILE}", self.command_timeout_seconds)
-
-    async def _results(self, environment: BaseEnvironment, calls: list[dict[str, Any]]) -> list[Message]:
-        first, *others = [{"role": "tool", "tool_call_id": call.get("id", "")} for call in calls]
-        text = await self._result(environment, calls[0].get("function") or {})
-        return [{**first, "content": text}, *({**other, "content": ONE_CALL} for other in others)]
 
     async def _result(self, environment: BaseEnvironment, function: dict[str, Any]) -> str:
         if function.get("name") != CODE_TOOL["function"]["name"]:

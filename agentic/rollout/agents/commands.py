@@ -1,11 +1,12 @@
-"""What agents that run one command a turn have in common: their limits, their endpoint, and the loop outside.
+"""What agents outside of the sandbox have in common: their limits, their endpoint, and the loop over turns.
 
-The loop ends when the model submits, when it has used its turns, or when the session's budget is spent. The last turn's
-command is still run: its effect counts, even though nobody reads its output. Losing the sandbox raises through here and
-ends the trial; it never becomes an observation.
+The loop ends when a reply ends the work, when the turns are used, or when the session's budget is spent. A command of
+the last turn is still run: its effect counts, even though nobody reads its output. Losing the sandbox raises through
+here and ends the trial; it never becomes an observation.
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, override
 
 from harbor.agents.base import BaseAgent
@@ -61,10 +62,31 @@ class ModelAgent(BaseAgent):  # type: ignore[misc]
         """Nothing has to be installed in the sandbox."""
 
 
-class CommandAgent(ModelAgent):
-    """Asks the model, runs one shell command in the sandbox, feeds back its output, until the model submits."""
+class TurnAgent(ModelAgent):
+    """Asks the model, answers its reply, and asks again, until a reply ends the work or the turns are used."""
 
     tools: ClassVar[tuple[Message, ...]] = ()
+
+    @abstractmethod
+    async def answers(self, reply: Message, environment: BaseEnvironment, *, is_last: bool) -> list[Message] | None:
+        """Do what a reply asks for, and give the messages that tell of it; None when the work is done. Nobody reads
+        what the last turn is told."""
+
+    @override
+    async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
+        messages: list[Message] = [{"role": "user", "content": instruction.strip()}]
+        async with ChatClient(self.endpoint) as chat:
+            for turn in range(1, self.max_turns + 1):
+                context.metadata = {"turns": turn}
+                reply = await chat.complete(messages, max_tokens=self.max_tokens, tools=self.tools)
+                told = await self.answers(reply, environment, is_last=turn == self.max_turns)
+                if told is None:
+                    return
+                messages += [reply, *told]
+
+
+class CommandAgent(TurnAgent):
+    """Runs one shell command of each reply in the sandbox and feeds back its output, until the model submits."""
 
     @abstractmethod
     def command_of(self, reply: Message) -> str | None:
@@ -75,16 +97,9 @@ class CommandAgent(ModelAgent):
         """The messages that show `text` to the model in answer to `reply`."""
 
     @override
-    async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
-        messages: list[Message] = [{"role": "user", "content": instruction.strip()}]
-        async with ChatClient(self.endpoint) as chat:
-            for turn in range(1, self.max_turns + 1):
-                context.metadata = {"turns": turn}
-                reply = await chat.complete(messages, max_tokens=self.max_tokens, tools=self.tools)
-                command = self.command_of(reply)
-                if command == SUBMIT:
-                    return
-                messages += [reply, *self.observations(reply, await self._observe(environment, command))]
+    async def answers(self, reply: Message, environment: BaseEnvironment, *, is_last: bool) -> list[Message] | None:
+        command = self.command_of(reply)
+        return None if command == SUBMIT else self.observations(reply, await self._observe(environment, command))
 
     async def _observe(self, environment: BaseEnvironment, command: str | None) -> str:
         if command is None:
@@ -92,6 +107,14 @@ class CommandAgent(ModelAgent):
         result = await run_command(environment, command, self.command_timeout_seconds)
         output = (result.stdout or "") + (result.stderr or "")
         return output_text(output, result.return_code, self.output_characters)
+
+
+def tool_messages(calls: Sequence[Mapping[str, Any]], text: str, others: str) -> list[Message]:
+    """What a reply's calls are told: the first one `text`, those after it `others`."""
+    return [
+        {"role": "tool", "tool_call_id": call.get("id", ""), "content": others if number else text}
+        for number, call in enumerate(calls)
+    ]
 
 
 async def run_command(environment: BaseEnvironment, command: str, timeout_seconds: float) -> ExecResult:

@@ -4,7 +4,7 @@ import json
 from typing import ClassVar, override
 
 from agentic.rollout.agents.chat import Message
-from agentic.rollout.agents.commands import CommandAgent
+from agentic.rollout.agents.commands import CommandAgent, tool_messages
 from agentic.rollout.agents.inside_program import SUBMIT
 
 
@@ -48,5 +48,4 @@ class ToolShellAgent(CommandAgent):
         calls = reply.get("tool_calls") or []
         if not calls:
             return [{"role": "user", "content": text}]
-        first, *others = [{"role": "tool", "tool_call_id": call.get("id", "")} for call in calls]
-        return [{**first, "content": text}, *({**other, "content": "not run: one command a turn"} for other in others)]
+        return tool_messages(calls, text, "not run: one command a turn")

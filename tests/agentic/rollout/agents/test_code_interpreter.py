@@ -111,12 +111,14 @@ async def test_further_calls_of_a_reply_are_not_run(tmp_path: Path, model: tuple
     assert not (tmp_path / "made").exists()
 
 
-async def test_the_last_turns_call_is_not_run_and_nothing_is_left(
+async def test_the_last_turns_call_is_not_run_and_its_text_is_left_as_the_answer(
     tmp_path: Path, model: tuple[Model, ChatEndpoint]
 ) -> None:
-    context = await run(tmp_path, model, calls("1"), calls("2"), calls("open('made', 'w')"))
+    last = calls("open('made', 'w')") | {"content": "It is \\boxed{42}."}
+    context = await run(tmp_path, model, calls("1"), calls("2"), last)
     assert context.metadata == {"turns": 3}
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["answer.txt"]
+    assert (tmp_path / "answer.txt").read_text() == "It is \\boxed{42}."
 
 
 async def test_an_empty_reply_is_left_as_an_empty_file(tmp_path: Path, model: tuple[Model, ChatEndpoint]) -> None:
