@@ -9,10 +9,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import data_hub
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hub_double import Hub, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,14 +61,14 @@ VERL_ROWS = [
 
 
 @pytest.fixture
-def gsm8k(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[data_hub.DataHub]:
+def gsm8k(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    with data_hub.serve(HUB_SETS["gsm8k"].repository, GSM8K) as hub:
+    with serve(GSM8K, HUB_SETS["gsm8k"].repository, "datasets") as hub:
         yield hub
 
 
 def test_gsm8k_is_downloaded_and_its_first_hundred_test_rows_are_the_quick_validation(
-    gsm8k: data_hub.DataHub, tmp_path: Path
+    gsm8k: Hub, tmp_path: Path
 ) -> None:
     out = made(tmp_path, origin="gsm8k", endpoint=gsm8k.address, test=20)
     manifest = read_manifest(out)
@@ -80,7 +80,7 @@ def test_gsm8k_is_downloaded_and_its_first_hundred_test_rows_are_the_quick_valid
     assert rows[99]["reward_model"] == {"style": "rule", "ground_truth": "1099"}
 
 
-def test_rows_are_what_verls_tool_loop_reads(gsm8k: data_hub.DataHub, tmp_path: Path) -> None:
+def test_rows_are_what_verls_tool_loop_reads(gsm8k: Hub, tmp_path: Path) -> None:
     row = read_rows(made(tmp_path, origin="gsm8k", endpoint=gsm8k.address) / "train.parquet")[0]
     assert "agent_name" not in row
     assert row["data_source"] == "math/train"
@@ -91,13 +91,13 @@ def test_rows_are_what_verls_tool_loop_reads(gsm8k: data_hub.DataHub, tmp_path: 
     assert extra["tools_kwargs"] == {"code_interpreter": {"create_kwargs": {"ground_truth": "1000"}}}
 
 
-def test_without_tools_the_prompt_tells_of_none(gsm8k: data_hub.DataHub, tmp_path: Path) -> None:
+def test_without_tools_the_prompt_tells_of_none(gsm8k: Hub, tmp_path: Path) -> None:
     row = read_rows(made(tmp_path, origin="gsm8k", endpoint=gsm8k.address, tools=False) / "train.parquet")[0]
     assert row["prompt"][0]["content"].startswith("train 0?\n\nReason step by step")
     assert "tool" not in row["prompt"][0]["content"]
 
 
-def test_a_cut_download_goes_on_where_it_was(gsm8k: data_hub.DataHub, tmp_path: Path) -> None:
+def test_a_cut_download_goes_on_where_it_was(gsm8k: Hub, tmp_path: Path) -> None:
     first, second = (name for name in GSM8K if name.startswith("main/"))
     gsm8k.refused.add(second)
     with pytest.raises(DownloadIncomplete, match="run the step again"):
@@ -107,7 +107,7 @@ def test_a_cut_download_goes_on_where_it_was(gsm8k: data_hub.DataHub, tmp_path: 
     assert gsm8k.fetched.count(first) == gsm8k.fetched.count(second) == 1
 
 
-def test_a_set_that_the_hub_does_not_have_is_a_permanent_error(gsm8k: data_hub.DataHub, tmp_path: Path) -> None:
+def test_a_set_that_the_hub_does_not_have_is_a_permanent_error(gsm8k: Hub, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no BytedTsinghua-SIA/DAPO-Math-17k: set data\.path"):
         made(tmp_path, origin="dapo", endpoint=gsm8k.address)
 

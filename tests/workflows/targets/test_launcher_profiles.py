@@ -1,26 +1,16 @@
 """The launchers' profiles reach verl with the values of verl's own guides; verl's configuration takes them all."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+from composed_profile import compose, values_at
 
-from agentic.training.overrides import JobPaths, verl_overrides
-from agentic.training.sizing import ModelShape, resolve
-from workflows.settings import Settings, load_settings
+from agentic.training.sizing import ModelShape
 
 SHAPES = {
     "ppo-gsm8k": ModelShape(parameters=494_032_768, attention_heads=14, key_value_heads=2),
     "grpo-math": ModelShape(parameters=7_615_616_512, attention_heads=28, key_value_heads=4),
 }
-PATHS = JobPaths(
-    model_dir=Path("/w/models/policy"),
-    train_file=Path("/w/train.parquet"),
-    validation_files=(Path("/w/validation.parquet"),),
-    checkpoint_dir=Path("/w/checkpoints"),
-    agent_loop_file=Path("/w/agent_loops.yaml"),
-    audit_file=Path("/w/trained.jsonl"),
-)
 
 GUIDE = {
     "algorithm.adv_estimator": "gae",
@@ -58,21 +48,10 @@ LEAN = {
 """What verl's task for SkyPilot saves memory by."""
 
 
-def composed(profile: str) -> tuple[Settings, Any]:
-    import hydra
-
-    settings = load_settings(profile, (), {})
-    arguments = verl_overrides(settings.train, resolve(settings.train, SHAPES[profile]), PATHS, run_id="r")
-    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        return settings, hydra.compose("ppo_trainer", overrides=arguments)
-
-
 @pytest.mark.parametrize(("profile", "values"), [("ppo-gsm8k", GUIDE), ("grpo-math", LEAN)])
 def test_the_guides_values_reach_verl(profile: str, values: dict[str, Any]) -> None:
-    from omegaconf import OmegaConf
-
-    _, config = composed(profile)
-    assert {name: OmegaConf.select(config, name) for name in values} == values
+    _, config = compose(profile, SHAPES[profile])
+    assert values_at(config, values) == values
 
 
 @pytest.mark.parametrize(
@@ -80,7 +59,7 @@ def test_the_guides_values_reach_verl(profile: str, values: dict[str, Any]) -> N
     [("ppo-gsm8k", "Qwen/Qwen2.5-0.5B-Instruct", "gsm8k"), ("grpo-math", "Qwen/Qwen2.5-7B-Instruct", "math")],
 )
 def test_model_and_problems_are_the_guides_and_one_reply_answers_each(profile: str, model: str, origin: str) -> None:
-    settings, _ = composed(profile)
+    settings, _ = compose(profile, SHAPES[profile])
     assert getattr(settings.model, "id", None) == model
     assert getattr(settings.data, "origin", None) == origin
     assert settings.train.agent_loop == "single_turn_agent"

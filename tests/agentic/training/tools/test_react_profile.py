@@ -2,21 +2,16 @@
 
 from pathlib import Path
 
-from agentic.training.overrides import JobPaths, verl_overrides
-from agentic.training.sizing import ModelShape, resolve
-from workflows.settings import load_settings
+import pytest
+from composed_profile import compose, values_at
+
+from agentic.training.sizing import ModelShape
+
+# The first import of verl takes longer than a test may on a busy machine.
+pytestmark = pytest.mark.timeout(240)
 
 QWEN3 = ModelShape(parameters=1_720_574_976, attention_heads=16, key_value_heads=8)
 TOOLS = Path("/w/tool_config.json")
-PATHS = JobPaths(
-    model_dir=Path("/w/models/policy"),
-    train_file=Path("/w/train.parquet"),
-    validation_files=(Path("/w/validation.parquet"),),
-    checkpoint_dir=Path("/w/checkpoints"),
-    agent_loop_file=Path("/w/agent_loops.yaml"),
-    audit_file=Path("/w/trained.jsonl"),
-    tool_file=TOOLS,
-)
 GUIDE = {
     "algorithm.adv_estimator": "grpo",
     "data.return_raw_chat": True,
@@ -44,13 +39,7 @@ GUIDE = {
 
 
 def test_the_guides_values_reach_verl() -> None:
-    import hydra
-    from omegaconf import OmegaConf
-
-    settings = load_settings("react-qwen3-1.7b", (), {})
-    arguments = verl_overrides(settings.train, resolve(settings.train, QWEN3), PATHS, run_id="r")
-    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        config = hydra.compose("ppo_trainer", overrides=arguments)
-    assert {name: OmegaConf.select(config, name) for name in GUIDE} == GUIDE
+    settings, config = compose("react-qwen3-1.7b", QWEN3, tool_file=TOOLS)
+    assert values_at(config, GUIDE) == GUIDE
     assert settings.model.model_dump()["id"] == "Qwen/Qwen3-1.7B"
     assert settings.data.model_dump()["validation"] == 100

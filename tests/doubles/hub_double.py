@@ -1,4 +1,4 @@
-"""A hub on loopback that serves one model over both hubs' REST calls, and can lose connections.
+"""A hub on loopback that serves one model over both hubs' REST calls, or one data set, and can lose connections.
 
 Faked: the listing, the file addresses and their headers. Real: HTTP, ranges, closed sockets, and the clients.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal
 from urllib.parse import parse_qs, urlsplit
 
 MODEL = "owner/model"
@@ -17,19 +18,24 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(ThreadingHTTPServer):
-    """The server with its files, its faults, and a record of what was asked for."""
+    """The server with its repository's files, its faults, and a record of what was asked for."""
 
     daemon_threads = True
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
+    def __init__(self, files: Mapping[str, bytes], repository: str, kind: Literal["models", "datasets"]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.files = dict(files)
+        self.repository = repository
+        self.api = f"/api/{kind}/{repository}"
+        self.resolve = f"/{repository}/resolve/" if kind == "models" else f"/datasets/{repository}/resolve/"
         self.cuts: dict[str, list[int]] = {}
         """File → for each coming request, after how many bytes the connection is closed."""
         self.refused: set[str] = set()
         """Files that are answered with 403."""
         self.ranges: list[tuple[str, str | None]] = []
         """(file, Range header) of each GET."""
+        self.fetched: list[str] = []
+        """The file of each GET that was not refused."""
 
     @property
     def address(self) -> str:
@@ -37,8 +43,10 @@ class Hub(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve(files: Mapping[str, bytes]) -> Iterator[Hub]:
-    hub = Hub(files)
+def serve(
+    files: Mapping[str, bytes], repository: str = MODEL, kind: Literal["models", "datasets"] = "models"
+) -> Iterator[Hub]:
+    hub = Hub(files, repository, kind)
     thread = threading.Thread(target=hub.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
@@ -68,22 +76,22 @@ class Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
     def _answer(self, *, body: bool) -> None:
-        parts = urlsplit(self.path)
+        hub, parts = self.server, urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-        if parts.path == f"/api/models/{MODEL}/revision/main":
-            siblings = [{"rfilename": name} for name in self.server.files]
-            self._send_json({"id": MODEL, "sha": COMMIT, "siblings": siblings, "private": False, "tags": []}, body)
-        elif parts.path == f"/api/models/{MODEL}/tree/{COMMIT}":
-            tree = [
-                {"type": "file", "path": n, "size": len(d), "oid": _digest(d)} for n, d in self.server.files.items()
-            ]
+        modelscope = f"/api/v1/models/{hub.repository}/repo"
+        if parts.path == f"{hub.api}/revision/main":
+            siblings = [{"rfilename": name} for name in hub.files]
+            about = {"id": hub.repository, "sha": COMMIT, "siblings": siblings, "private": False, "tags": []}
+            self._send_json(about, body)
+        elif parts.path.startswith(f"{hub.api}/tree/{COMMIT}"):
+            tree = [{"type": "file", "path": n, "size": len(d), "oid": _digest(d)} for n, d in hub.files.items()]
             self._send_json(tree, body)
-        elif parts.path == f"/api/v1/models/{MODEL}/repo/files":
+        elif parts.path == f"{modelscope}/files":
             self._send_json({"Code": 200, "Success": True, "Data": {"Files": self._listing()}}, body)
-        elif parts.path == f"/api/v1/models/{MODEL}/repo":
+        elif parts.path == modelscope:
             self._send_file(query["FilePath"], body)
-        elif parts.path.startswith(f"/{MODEL}/resolve/"):
-            self._send_file(parts.path.split("/", 5)[5], body)
+        elif parts.path.startswith(hub.resolve):
+            self._send_file(parts.path.removeprefix(hub.resolve).partition("/")[2], body)
         else:
             self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"}, body)
 
@@ -107,6 +115,7 @@ class Handler(BaseHTTPRequestHandler):
         if name in self.server.refused:
             self._send(403, b"{}", {}, body)
             return
+        self.server.fetched.append(name)
         status, start = 200, 0
         if wanted:
             start = int(wanted.removeprefix("bytes=").partition("-")[0])
