@@ -1,11 +1,13 @@
 """What training needs of the machine that it runs on, checked before anything is downloaded."""
 
+import contextlib
 import importlib.util
+import io
 import re
 import shutil
 from pathlib import Path
 
-from agentic.errors import Problem
+from agentic.errors import PermanentError, Problem
 from agentic.training.settings import RaySettings, TrainSettings
 
 _SHARED_MEMORY = Path("/dev/shm")
@@ -14,7 +16,8 @@ _STACK = ("verl", "vllm", "ray", "torch", "harbor")
 
 def preflight(train: TrainSettings, ray: RaySettings) -> list[Problem]:
     """Everything that is in the way of training here; memory is the caller's to check, since its need is a setting."""
-    return [*_missing_packages(), *_too_little_shared_memory(ray), *_too_few_gpus(train, _count_gpus())]
+    found = [*_missing_packages(), *_too_little_shared_memory(ray), *_too_few_gpus(train, _count_gpus())]
+    return [*found, *_wrong_tools(train)]
 
 
 def _missing_packages() -> list[Problem]:
@@ -49,3 +52,18 @@ def _too_few_gpus(train: TrainSettings, gpus: int) -> list[Problem]:
             "submit to a cluster, or take a CPU profile (--profile demo)"
         )
     ]
+
+
+def _wrong_tools(train: TrainSettings) -> list[Problem]:
+    """The user's own file of tools would else be read when the model has been fetched. Takes seconds: imports verl."""
+    path = train.tools.config
+    if train.agent_loop != "tool_agent" or path is None or importlib.util.find_spec("verl") is None:
+        return []
+    from agentic.training.tools.tool_config import check_tools
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # verl prints each tool's schema
+            check_tools(Path(path).resolve())
+    except PermanentError as error:
+        return [Problem(str(error))]
+    return []

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from agentic.errors import PermanentError
+from agentic.training.preflight import preflight
+from agentic.training.settings import RaySettings, TrainSettings
+from agentic.training.tools.settings import ToolSettings
 from agentic.training.tools.tool_config import check_tools, write_sandbox_tool
 
 # The first import of verl takes longer than a test may on a busy machine.
@@ -74,6 +77,17 @@ def test_a_file_that_is_not_there_or_no_file_at_all_is_refused(tmp_path: Path) -
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(PermanentError, match="neither JSON nor YAML"):
         check_tools(tmp_path / "broken.json")
+
+
+@pytest.mark.parametrize(("config", "told"), [({"sandbox_fusion_url": URL}, []), ({}, ["wrong at sandbox_fusion_url"])])
+def test_a_run_is_told_of_a_wrong_file_before_anything_is_downloaded(
+    tmp_path: Path, config: dict[str, Any], told: list[str]
+) -> None:
+    tools = ToolSettings(config=str(written(tmp_path, entry(SANDBOX, **config))))
+    found = preflight(TrainSettings(agent_loop="tool_agent", tools=tools), RaySettings())
+    lines = [problem.message for problem in found if "train.tools.config" in problem.message]
+    assert len(lines) == len(told)
+    assert all(part in line for part, line in zip(told, lines, strict=True))
 
 
 async def test_the_weather_tool_reports_in_both_units() -> None:
