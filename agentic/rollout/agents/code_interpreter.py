@@ -49,7 +49,7 @@ class CodeInterpreterAgent(TurnAgent):
             return f"Unknown function '{function.get('name')}'. Available tools: ['code_interpreter']"
         try:
             code = json.loads(function.get("arguments") or "")["code"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return NO_CODE
         if not isinstance(code, str):
             return NO_CODE

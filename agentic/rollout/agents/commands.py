@@ -14,7 +14,7 @@ from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.models.agent.context import AgentContext
 
 from agentic.rollout.agents.chat import ChatClient, ChatEndpoint, Message
-from agentic.rollout.agents.inside_program import NO_COMMAND, SUBMIT, output_text
+from agentic.rollout.agents.inside_program import NO_COMMAND, NOT_STARTED_EXIT_CODE, SUBMIT, output_text
 from agentic.rollout.errors import RolloutConfigError
 
 
@@ -118,5 +118,17 @@ def tool_messages(calls: Sequence[Mapping[str, Any]], text: str, others: str) ->
 
 
 async def run_command(environment: BaseEnvironment, command: str, timeout_seconds: float) -> ExecResult:
-    """Run it in the sandbox; Harbor's interface counts whole seconds, so a fraction is rounded up."""
+    """Run it in the sandbox; Harbor's interface counts whole seconds, so a fraction is rounded up. What no command line
+    can hold is told to the model, and no loss of its rollout."""
+    if problem := _problem_of(command):
+        return ExecResult(stderr=f"the command was not started: {problem}\n", return_code=NOT_STARTED_EXIT_CODE)
     return await environment.exec(command=command, timeout_sec=max(1, -int(-timeout_seconds // 1)))
+
+
+def _problem_of(command: str) -> str:
+    """Why it is no word for a kernel; empty for any other."""
+    try:
+        command.encode()
+    except UnicodeEncodeError as error:
+        return f"it holds what is no character: {error}"
+    return "it holds a NUL" if "\0" in command else ""

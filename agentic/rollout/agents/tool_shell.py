@@ -39,7 +39,7 @@ class ToolShellAgent(CommandAgent):
             return None
         try:
             command = json.loads(function.get("arguments") or "")["command"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return command.strip() or None if isinstance(command, str) else None
 
