@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentic.rollout.agents.names import AGENTS
-from agentic.rollout.grading.report import GradingReport, read_report
+from agentic.rollout.grading.report import Failure, GradingReport, read_failure, read_report
 from agentic.rollout.outcomes import CaptureFacts, Keep, TrialFacts, decide, is_kept
 from agentic.rollout.pacing import Pacer
 from agentic.rollout.settings import AgentSettings
@@ -247,8 +247,11 @@ class TrialRunner:
             _log.warning("trial %s failed: %s: %s", request.trial_id, type(error).__name__, error)
             facts = TrialFacts(exception=type(error).__name__, message=_one_line(str(error)))
             return TrialResult(request.trial_id, facts, seconds=TrialSeconds(total=time.monotonic() - started))
-        report = _bounded_report(read_report(trial.paths.verifier_dir))
-        return _result(request.trial_id, harbor, report, time.monotonic() - started)
+        folder = trial.paths.verifier_dir
+        failure = read_failure(folder) if harbor.verifier_result is None else None
+        return _result(
+            request.trial_id, harbor, _bounded_report(read_report(folder)), failure, time.monotonic() - started
+        )
 
     def _scope(self) -> contextlib.AbstractContextManager[None]:
         if self._sandboxes is None:
@@ -353,16 +356,24 @@ async def _end(trial: "asyncio.Task[TrialResult]", trial_id: str, cleanup_second
         _log.error("trial %s did not stop its sandbox within %g s: left to the sweeper", trial_id, cleanup_seconds)
 
 
-def _result(trial_id: str, harbor: "HarborResult", report: GradingReport | None, total_seconds: float) -> TrialResult:
+def _result(
+    trial_id: str,
+    harbor: "HarborResult",
+    report: GradingReport | None,
+    failure: Failure | None,
+    total_seconds: float,
+) -> TrialResult:
+    """What kept a trial from a verdict goes before how its agent ended, which Harbor names first."""
     error = harbor.exception_info
+    ended = failure or (Failure(error.exception_type, error.exception_message) if error else None)
     verdict = harbor.verifier_result
     metadata = (harbor.agent_result.metadata if harbor.agent_result else None) or {}
     return TrialResult(
         trial_id,
         TrialFacts(
             rewards=_numbers(verdict.rewards) if verdict else None,
-            exception=error.exception_type if error else None,
-            message=_one_line(error.exception_message) if error else "",
+            exception=ended.exception if ended else None,
+            message=_one_line(ended.message) if ended else "",
         ),
         turns=int(metadata.get("turns", 0)),
         seconds=TrialSeconds(

@@ -1,11 +1,17 @@
 """What grading did, as a file in the trial's folder: `verifier/grading.json`, beside `diff.patch`."""
 
+import json
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from agentic import files
+
 REPORT = "grading.json"
+FAILURE = "failure.json"
+"""What kept grading from its end: `exception` and `message`. Harbor keeps a trial's first exception alone, which may be
+how its agent ended."""
 PATCH = "diff.patch"
 
 NAMED_PATHS = 200
@@ -49,3 +55,21 @@ def read_report(folder: Path) -> GradingReport | None:
     """The report of a trial that was graded."""
     path = folder / REPORT
     return GradingReport.model_validate_json(path.read_bytes()) if path.is_file() else None
+
+
+class Failure(NamedTuple):
+    """See `FAILURE`."""
+
+    exception: str
+    message: str
+
+
+def write_failure(folder: Path, failure: Failure) -> None:
+    """Into the verifier's folder of a trial."""
+    files.write_json(folder / FAILURE, failure._asdict())
+
+
+def read_failure(folder: Path) -> Failure | None:
+    """Why a trial was not graded, where grading began."""
+    path = folder / FAILURE
+    return Failure(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None

@@ -38,9 +38,9 @@ from agentic.rollout.grading.changes import Change, compare, needed_paths, wante
 from agentic.rollout.grading.collecting import Runs, check_answers, list_chosen, list_recent
 from agentic.rollout.grading.history import forget_later_history
 from agentic.rollout.grading.moving import Sources, find_sources, with_moved
-from agentic.rollout.grading.patch import make_patch
+from agentic.rollout.grading.patch import Patch, make_patch
 from agentic.rollout.grading.protection import undo
-from agentic.rollout.grading.report import NAMED_PATHS, PATCH, GradingReport
+from agentic.rollout.grading.report import NAMED_PATHS, PATCH, Failure, GradingReport, write_failure
 from agentic.rollout.grading.rewards import NO_REWARD, PATIENCE_SECONDS, RUN, read_answer, rewards_of
 from agentic.rollout.grading.time_limits import GradingTime
 from agentic.rollout.grading.tree import Limits, Listing
@@ -68,6 +68,9 @@ LEFT_RUNNING = (
 
 FAILED: Mapping[str, float] = MappingProxyType({RESOLVED_KEY: 0.0})
 """What an agent earns that failed in its own way."""
+
+OUT_OF_TIME = Failure("VerifierTimeoutError", "grading took longer than rollout.grading_seconds")
+"""How Harbor calls it when it ends grading."""
 
 _WITHOUT = "with the agent's changes the tests wrote no reward, and without them they do: {error}"
 
@@ -104,8 +107,19 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
 
     @override
     async def verify(self) -> VerifierResult:
-        """Raises GradingSetupError when the environment or the task cannot be graded so."""
-        policy = self._policy = await asyncio.to_thread(read_policy, self.task.paths.task_dir)
+        """Raises GradingSetupError when the environment or the task cannot be graded so. What it raises is written down
+        as well."""
+        try:
+            return await self._verify()
+        except asyncio.CancelledError:
+            write_failure(self.trial_paths.verifier_dir, OUT_OF_TIME)
+            raise
+        except Exception as error:
+            write_failure(self.trial_paths.verifier_dir, Failure(type(error).__name__, str(error)))
+            raise
+
+    async def _verify(self) -> VerifierResult:
+        policy = self._policy = read_policy(self.task.paths.task_dir)
         environment = self._environment()
         await environment.end_commands()
         if self.step_name is not None or self._skip_tests_upload:
@@ -170,8 +184,7 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
             return report, FAILED
         try:
             changes, left_out = compare(untouched, with_moved(agent, untouched, sources))
-            kept, undone = await asyncio.to_thread(undo, changes, untouched, policy)
-            patch = await asyncio.to_thread(make_patch, kept)
+            kept, undone, patch = await asyncio.to_thread(_counted, changes, untouched, policy)
             (self.trial_paths.verifier_dir / PATCH).write_text(patch.text, errors="replace")
             report = report.model_copy(
                 update={
@@ -278,7 +291,7 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
                     f"waiting for sandboxes left the tests {limit.seconds:.0f} s, less than they may take, and they "
                     "took longer: raise rollout.grading_seconds"
                 )
-            self.trial_paths.test_stdout_path.write_text(f"the tests took longer than {limit.seconds:.0f} s\n")
+            self.trial_paths.test_stdout_path.write_text(f"{self._too_long(limit.seconds)}\n")
             return report.model_copy(update={"timed_out": True}), FAILED
         self.trial_paths.test_stdout_path.write_text(result.stderr or "")
         written = read_answer(result.stdout or "", result.return_code)
@@ -287,6 +300,11 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
         if written.is_busy and not self._policy.may_leave_processes and rewards[RESOLVED_KEY] > 0.0:
             rewards, reason = FAILED, LEFT_RUNNING
         return (report.model_copy(update={"reason": reason}) if reason else report), rewards
+
+    def _too_long(self, limit_seconds: float) -> str:
+        allowed_seconds = self.task.config.verifier.timeout_sec
+        whose = f" of the {allowed_seconds:.0f} that the task allows: rollout.grading_seconds has no room for more"
+        return f"the tests took longer than {limit_seconds:.0f} s" + (whose if limit_seconds < allowed_seconds else "")
 
     async def _bring(self, environment: Runs, untouched: Listing, changes: Sequence[Change]) -> None:
         (folder,), _, script = self._resolve_tests()
@@ -306,6 +324,14 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
     def _result(self, report: GradingReport, rewards: Mapping[str, float]) -> VerifierResult:
         report.write(self.trial_paths.verifier_dir)
         return VerifierResult(rewards=dict(rewards))
+
+
+def _counted(
+    changes: Sequence[Change], untouched: Listing, policy: GradingPolicy
+) -> tuple[list[Change], list[str], Patch]:
+    """What counts, the paths of what was undone, and the diff; of many files it takes long."""
+    kept, undone = undo(changes, untouched, policy)
+    return kept, undone, make_patch(kept)
 
 
 def _names(paths: Iterable[str]) -> tuple[str, ...]:

@@ -74,6 +74,20 @@ async def test_tests_that_take_longer_than_they_may_fail_even_when_the_verifier_
     assert (result.facts.rewards, result.grading.timed_out) == ({"reward": 0.0}, True)
 
 
+async def test_tests_that_the_runs_own_clock_cuts_say_so(graded, tmp_path):
+    result = await graded(FIX, test="sleep 30", grading_seconds=5.0, task_seconds=9.0)
+    assert (result.facts.rewards, result.grading.timed_out) == ({"reward": 0.0}, True)
+    said = (tmp_path / "trials" / "trial-1" / "verifier" / "test-stdout.txt").read_text()
+    assert said.startswith("the tests took longer than 4 s of the 9 that the task allows: rollout.grading_seconds")
+
+
+async def test_what_kept_grading_from_its_end_is_told_and_not_how_the_agent_ended_before(trial_for, task_dir):
+    (task_dir / "tests" / "data").write_text("kept out")
+    spec = EnvironmentSpec(import_path="hindered_environment:HinderedEnvironment")
+    result = await TrialRunner(1).run(trial_for("sleep 30", environment=spec, deadline_seconds=16.5))
+    assert (result.facts.rewards, result.facts.exception) == (None, "SandboxTransferError")
+
+
 async def test_an_untouched_folder_whose_tests_take_too_long_is_a_loss(graded):
     result = await graded(PLANT, test='[ "$P" ] || sleep 30', task_seconds=1.0)
     assert (outcome(result), result.facts.exception) == (Outcome.INFRA, "GradingSetupError")
