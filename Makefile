@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: test-slurm test-skypilot tutorials exec-server images help setup demo test test-full test-speed test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster cluster-run bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
+.PHONY: test-launchers test-slurm test-skypilot tutorials exec-server images help setup demo test test-full test-speed test-clients test-cheats test-agents check golden docs pins clean cluster cluster-needs cluster-down test-cluster cluster-run bench-sandbox bench-proxy bench-rollout proxy-nightly proxy-mutants
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,7 +69,12 @@ test-cheats: setup ## Try to earn rewards without solving tasks, 75 ways, with a
 	@$(PYTHON) -m pytest -m '' tests/cheats $(ARGS)
 
 tutorials: setup ## Run each tutorial, shortened, and hold what it shows against what happens (ARGS="-k tools" picks some)
-	@$(PYTHON) -m pytest -m '' tests/tutorials $(ARGS)
+	@$(PYTHON) -m pytest -m 'not gpu' tests/tutorials $(ARGS)
+
+test-launchers: setup ## The quick part of the next two: jobs on a real Slurm, tasks in SkyPilot's loader (root; 3 minutes)
+	@scripts/slurm_needs.sh
+	@scripts/skypilot_env.sh
+	@$(PYTHON) -m pytest -m 'slurm or skypilot' -n $(WORKERS) --dist worksteal tests/slurm/test_slurm_jobs.py tests/workflows/targets/test_skypilot_loader.py $(ARGS)
 
 test-slurm: setup ## Run jobs on a real Slurm of two nodes on this machine: requeue, preemption, training on both (root; 20 minutes)
 	@scripts/slurm_needs.sh

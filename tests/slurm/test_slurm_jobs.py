@@ -91,6 +91,18 @@ def test_cancelled_it_ends_in_good_order_and_does_not_come_back(submit: Submit, 
     assert job.output.count("payload starts") == 1
 
 
+def test_cancelled_as_its_nodes_are_lost_it_does_not_come_back(submit: Submit, cluster: SlurmCluster) -> None:
+    """As where Ray's steps hear of it first, and the script takes their end for a loss."""
+    job = submit(GOES_ON.replace("; exit 143", "; sleep 1; exit 143"))
+    job.await_output("payload starts")
+    cluster.end_ray("node2")
+    job.await_output("a Ray node was lost while the run went on")
+    cluster.run(["scancel", job.id])
+    assert job.await_state("COMPLETED", "FAILED", "CANCELLED") == "CANCELLED", job.output
+    assert job.output.count("payload starts") == 1
+    assert "Slurm has ended the job meanwhile" in job.output
+
+
 def test_a_lost_node_ends_the_start_and_the_next_one_goes_on(submit: Submit, cluster: SlurmCluster) -> None:
     job = submit(GOES_ON)
     job.await_output("payload starts")

@@ -43,8 +43,7 @@ def submitted(cluster: SlurmCluster, workspace: Path) -> Job:
     return Job(cluster, done.stdout.strip(), workspace)
 
 
-def await_checkpoint(job: Job, run_dir: Path, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
+def await_checkpoint(job: Job, run_dir: Path, deadline: float) -> None:
     while (checkpoints.latest_step(run_dir / "checkpoints") or 0) < 1:
         assert job.cluster.state(job.id) in ("PENDING", "CONFIGURING", "RUNNING"), job.output
         assert time.monotonic() < deadline, job.output
@@ -59,13 +58,15 @@ def metrics_of(path: Path) -> dict[int, dict[str, float]]:
 
 def test_training_uses_both_nodes_and_goes_on_after_a_requeue(cluster: SlurmCluster, tmp_path: Path) -> None:
     job, run_dir = submitted(cluster, tmp_path), tmp_path / "runs" / "training"
+    deadline = time.monotonic() + 2100
     try:
-        await_checkpoint(job, run_dir, seconds=900)
+        await_checkpoint(job, run_dir, deadline)
         trains = {
             name: any("ray::WorkerDict" in line for line in cluster.processes_of(name).values()) for name in NODES
         }
         cluster.run(["scancel", "--signal=USR1", "--batch", job.id])
-        assert job.await_state("COMPLETED", "FAILED", "CANCELLED", seconds=1200) == "COMPLETED", job.output
+        left = deadline - time.monotonic()
+        assert job.await_state("COMPLETED", "FAILED", "CANCELLED", seconds=left) == "COMPLETED", job.output
     finally:
         cluster.run(["scancel", job.id])
         job.await_nothing_left(seconds=60)

@@ -99,26 +99,47 @@ SESSIONS=/tmp/ray-$SLURM_JOB_ID
 
 answers() { (exec 4<>"/dev/tcp/$1/$RAY_PORT") 2>/dev/null; }
 
+# A signal between a start and the note of it would find nobody to end: it is put off until both are done.
+HEARD=''
+put_off_signals() {
+    trap 'HEARD=TERM' TERM INT
+    trap 'HEARD=USR1' USR1
+}
+hear_signals() {
+    trap 'say "Slurm ends the job"; exit 143' TERM INT
+    trap 'say "the time is nearly over, or the job is preempted"; exit 75' USR1
+    if [[ -n $HEARD ]]; then kill -s "$HEARD" $$; fi
+}
+
 # A step of this job on some of its nodes, one task on each; its process is the last of STEPS.
 STEPS=()
 on_nodes() { # NODES COUNT [HEAD-ADDRESS]
+    put_off_signals
     srun --overlap --nodes="$2" --ntasks="$2" --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
         --nodelist="$1" --job-name=ray \
         bash -c "$ON_NODE; ray_node ${3-}" &
     STEPS+=("$!")
+    hear_signals
+}
+
+# In a session of its own, so that it is told to end once, by finish, and not by Slurm as well.
+PAYLOAD_PID=''
+start() {
+    put_off_signals
+    setsid "$@" &
+    PAYLOAD_PID=$!
+    hear_signals
 }
 
 # Signals are heard while bash waits, not while it runs something in the foreground.
 attended() {
     local code=0
-    setsid "$@" &
-    PAYLOAD_PID=$!
+    start "$@"
     wait "$PAYLOAD_PID" || code=$?
     PAYLOAD_PID=''
     return "$code"
 }
 
-PAYLOAD_PID=''
 is_alive() { kill -0 "$1" 2>/dev/null; }
 
 await_end() { # PID SECONDS
@@ -153,12 +174,23 @@ end_ray() {
         rm -rf "$SESSIONS" 2>/dev/null || rm -rf "$SESSIONS"
 }
 
+# Ray's steps may hear that a job is cancelled before this script does: a lost node then, and no reason to come back.
+is_ended_by_slurm() {
+    local state
+    state=$(scontrol show job --oneliner "$SLURM_JOB_ID" 2>/dev/null | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p')
+    [[ $state == @(COMPLETING|CANCELLED|TIMEOUT|PREEMPTED|DEADLINE) ]]
+}
+
 finish() {
     local code=$? done_before=${SLURM_RESTART_COUNT:-0}
     trap '' EXIT TERM INT USR1
     set +e
     end_payload
     end_ray
+    if ((code == 75)) && is_ended_by_slurm; then
+        say "Slurm has ended the job meanwhile"
+        code=143
+    fi
     if ((code == 75 && done_before < RESTARTS)); then
         say "run $RUN_ID goes back into the queue, start $((done_before + 1)) of at most $((RESTARTS + 1)) is over"
     elif ((code == 75 && RESTARTS)); then
@@ -179,8 +211,7 @@ main() {
     exec > >(trap '' TERM INT USR1; exec tee -a "$logs/$LOG_NAME" >&3) 2>&1
     TEE_PID=$!
     trap finish EXIT
-    trap 'say "Slurm ends the job"; exit 143' TERM INT
-    trap 'say "the time is nearly over, or the job is preempted"; exit 75' USR1
+    hear_signals
     cd "$PROJECT"
     prepare_node
     check_node
@@ -212,11 +243,9 @@ main() {
     run_payload
 }
 
-# In a session of its own, so that it is told to end once, by finish, and not by Slurm as well.
 run_payload() {
     local step
-    setsid "${IN_IMAGE[@]}" "${PAYLOAD[@]}" &
-    PAYLOAD_PID=$!
+    start "${IN_IMAGE[@]}" "${PAYLOAD[@]}"
     wait -n "$PAYLOAD_PID" "${STEPS[@]}" || true
     if is_alive "$PAYLOAD_PID"; then
         for step in "${STEPS[@]}"; do

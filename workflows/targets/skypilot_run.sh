@@ -62,13 +62,32 @@ finish() {
     exit "$code"
 }
 trap finish EXIT
-trap 'exit 143' TERM INT
+
+# A signal between a start and the note of it would find nobody to end: it is put off until both are done.
+HEARD=''
+put_off_signals() { trap 'HEARD=TERM' TERM INT; }
+hear_signals() {
+    trap 'exit 143' TERM INT
+    if [[ -n $HEARD ]]; then kill -s "$HEARD" $$; fi
+}
+hear_signals
+start() {
+    put_off_signals
+    setsid "$@" &
+    PAYLOAD_PID=$!
+    hear_signals
+}
+start_ray() {
+    put_off_signals
+    started "${ray[@]}" "$@" &
+    RAY_PID=$!
+    hear_signals
+}
 
 # Signals are heard while bash waits, not while it runs something in the foreground.
 attended() {
     local code=0
-    setsid "$@" &
-    PAYLOAD_PID=$!
+    start "$@"
     wait "$PAYLOAD_PID" || code=$?
     PAYLOAD_PID=''
     return "$code"
@@ -115,24 +134,20 @@ if ((SKYPILOT_NODE_RANK > 0)); then
         ((poll < JOIN_POLLS)) || give_up 75 "Ray's head has not answered at $AGENTIC_RAY_ADDRESS"
         attended sleep "$JOIN_POLL_SECONDS"
     done
-    started "${ray[@]}" --address="$AGENTIC_RAY_ADDRESS" &
-    RAY_PID=$!
+    start_ray --address="$AGENTIC_RAY_ADDRESS"
     follow_head
     exit 0
 fi
 
 if answers; then give_up 75 "something answers at $AGENTIC_RAY_ADDRESS already: set skypilot.ray_port"; fi
-started "${ray[@]}" --head --port="$RAY_PORT" --dashboard-host=0.0.0.0 --dashboard-port="$DASHBOARD_PORT" \
-    --temp-dir="$SESSIONS" &
-RAY_PID=$!
+start_ray --head --port="$RAY_PORT" --dashboard-host=0.0.0.0 --dashboard-port="$DASHBOARD_PORT" --temp-dir="$SESSIONS"
 until answers; do
     is_alive "$RAY_PID" || give_up 75 "Ray's head has not started: see above"
     attended sleep 1
 done
 attended python3 -m agentic.training.ray_nodes --address "$AGENTIC_RAY_ADDRESS" --nodes "$SKYPILOT_NUM_NODES" \
     --polls "$JOIN_POLLS" --poll-seconds "$JOIN_POLL_SECONDS"
-setsid "${PAYLOAD[@]}" &
-PAYLOAD_PID=$!
+start "${PAYLOAD[@]}"
 wait -n "$PAYLOAD_PID" "$RAY_PID" || true
 if is_alive "$PAYLOAD_PID" && ! is_alive "$RAY_PID"; then give_up 75 "Ray's head was lost while the run went on"; fi
 wait "$PAYLOAD_PID"
