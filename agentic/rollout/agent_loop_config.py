@@ -5,6 +5,7 @@ workers, which are made by verl and take no arguments of ours, read it there.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -65,7 +66,7 @@ class RolloutJob(Settings):
         manifest = read_manifest(self.data_dir)
         splits = {} if manifest is None else manifest.splits
         held_out = [task for split, tasks in splits.items() if split != TRAIN for task in tasks]
-        train = splits.get(TRAIN, ())
+        train: Sequence[str] = splits.get(TRAIN, ())
         if self.order is not None:
             train = tuple(train[row] for row in self.order.rows(len(train)))
         is_resumed = any((self.run_dir / "checkpoints").glob("global_step_*"))
