@@ -124,10 +124,17 @@ def read_policy(task_dir: Path) -> GradingPolicy:
     """The policy of a task's folder; the defaults when it says nothing. Raises DataError for one that is not valid."""
     path = task_dir / CONFIG
     try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
+        status = path.stat()
+        return _read(path, (status.st_ino, status.st_size, status.st_ctime_ns))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): correct it") from error
-    policy = parse_policy(config, str(path))
+
+
+@lru_cache(maxsize=2048)
+def _read(path: Path, state: tuple[int, ...]) -> GradingPolicy:
+    """Kept by the file's state, since every trial of a task asks twice."""
+    config = tomllib.loads(path.read_text(encoding="utf-8"))
+    policy, task_dir = parse_policy(config, str(path)), path.parent
     runners = _runners(task_dir.name, config) if policy.uses_defaults else ()
     return policy.model_copy(update={"protected": (*policy.protected, *runners)}) if runners else policy
 

@@ -302,4 +302,4 @@ def test_what_runs_the_tests_of_a_benchmarks_repository_is_protected_there_alone
     config = '[task]\nname = "swe-bench/sympy__sympy-1"\n[metadata.grading]\nallowed = ["bin/*"]\n'
     (task / "task.toml").write_text(config)
     assert not read_policy(task).protects("bin/test")
-    assert read_policy(task).protects("sympy/testing/pytest.py")
+    assert read_policy(task).protects("sympy/testing/pytest.py"), "read again when it has changed"
