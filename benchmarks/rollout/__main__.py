@@ -53,10 +53,11 @@ async def beside_bare(quick: bool) -> dict[str, Any]:
         spent = {who: (await _told(who, shape))["cpu_ms_per_trial"] for who in order}
         pairs.append((spent["bare"], spent["ours"]))
     return {
+        "date": _now(),
         "trials": trials,
         "rounds": rounds,
-        "bare_cpu_ms_per_trial": statistics.median(bare for bare, _ in pairs),
-        "ours_cpu_ms_per_trial": statistics.median(ours for _, ours in pairs),
+        "bare_cpu_ms_per_trial": round(statistics.median(bare for bare, _ in pairs), 2),
+        "ours_cpu_ms_per_trial": round(statistics.median(ours for _, ours in pairs), 2),
         "ratio": round(statistics.median(ours / bare for bare, ours in pairs), 3),
     }
 
@@ -71,17 +72,20 @@ async def run(quick: bool, parts: Sequence[str]) -> dict[str, Any]:
     """The whole benchmark, or parts of it."""
     result: dict[str, Any] = {
         "command": "python -m benchmarks.rollout" + " --quick" * quick,
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": machine.description(),
     }
     if "loads" in parts:
+        result |= {"date": _now(), "machine": machine.description()}
         result["loads"] = await load(quick)
     if "bare" in parts:
         result["beside_bare"] = await beside_bare(quick)
     if "faults" in parts:
         shape = Shape(50 if quick else 1000, reply=0.2 if quick else 5.0, faulty=True)
-        result["faults"] = await _told("ours", shape)
+        result["faults"] = {"date": _now(), **await _told("ours", shape)}
     return result
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def goals(result: dict[str, Any]) -> dict[str, bool]:
@@ -134,11 +138,11 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     if options.side_by_side:
         from .side_by_side import compare
 
-        return {"side_by_side": await compare()}
+        return {"side_by_side": {"date": _now(), **await compare()}}
     if options.whole_steps:
         from .whole_steps import compare as compare_steps
 
-        return {"whole_steps": await compare_steps(options.whole_steps.resolve(), options.steps)}
+        return {"whole_steps": {"date": _now(), **await compare_steps(options.whole_steps.resolve(), options.steps)}}
     return await run(options.quick, options.parts)
 
 

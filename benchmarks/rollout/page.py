@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 OURS, BARE = "#1a73e8", "#9aa0a6"
+TOOL_AGENT_STEPS = "Whole training steps beside verl's ToolAgentLoop"
+TOOL_AGENT_SAMPLING = "Sampling beside verl's ToolAgentLoop"
 
 
 def page(result: dict[str, Any]) -> str:
@@ -37,7 +39,7 @@ def _loads(result: dict[str, Any]) -> str:
 def _bare(result: dict[str, Any]) -> str:
     row = result["beside_bare"]
     return (
-        "## Beside bare Harbor\n\nProcessor time of one trial in the process that runs trials, median of "
+        f"{_title('Beside bare Harbor', row)}Processor time of one trial in the process that runs trials, median of "
         f"{row['rounds']} pairs of rounds of {row['trials']}; a bare trial has no session, record, diff, or fresh "
         f"sandbox for grading.\n\n{_table(('bare_cpu_ms_per_trial', 'ours_cpu_ms_per_trial', 'ratio'), [row])}"
     )
@@ -51,10 +53,14 @@ def _faults(result: dict[str, Any]) -> str:
         for name, count in found["injected"].items()
     ]
     return (
-        f"## With infrastructure failures\n\n{row['trials']} rollouts, eight kinds, each in one of ten. Mean reward "
-        f"{row['mean_reward']}, without faults {found['fault_free_mean_reward']}; sandboxes left: "
+        f"{_title('With infrastructure failures', row)}{row['trials']} rollouts, eight kinds, each in one of ten. Mean "
+        f"reward {row['mean_reward']}, without faults {found['fault_free_mean_reward']}; sandboxes left: "
         f"{row['sandboxes_left']}.\n\n{_table(('fault', 'injected', 'counted'), rows)}"
     )
+
+
+def _title(words: str, part: dict[str, Any]) -> str:
+    return f"## {words}\n\nMeasured {part['date']}. "
 
 
 def _goals(result: dict[str, Any]) -> str:
@@ -65,7 +71,7 @@ def _goals(result: dict[str, Any]) -> str:
 def _side_by_side(found: dict[str, Any]) -> str:
     names = ("loop", "steps", "median_step_seconds", "sampled_tokens", "trained_tokens", "trained_per_sampled")
     return (
-        "## Beside verl's ToolAgentLoop\n\nThe sampling of one step: both loops in one process, the same prompt, "
+        f"{_title(TOOL_AGENT_SAMPLING, found)}Our loop and verl's `ToolAgentLoop` in one process, the same prompt, "
         f"replies, turns, model time and tool time, {found['samples']} samples at once; starting "
         "sandboxes and grading wait for nothing. The goal of 1.05 is for a whole step, of which the rest is "
         f"the same code. Sampling time ratio {found['step_ratio']}.\n\n{_table(names, found['rows'])}"
@@ -87,7 +93,7 @@ def _whole_steps(found: dict[str, Any]) -> str:
     phases = ("tool_seconds", "start_seconds", "agent_seconds", "engine_seconds", "grade_seconds", "total_seconds")
     phases += ("longest_seconds",)
     return (
-        "## Whole training steps beside verl's ToolAgentLoop\n\nStock verl, vLLM on CPU and the demo's policy, "
+        f"{_title(TOOL_AGENT_STEPS, found)}Stock verl, vLLM on CPU and the demo's policy, "
         f"{found['rollouts_per_step']} rollouts a step, all at once, a tool call of each turn waiting so long; verl's "
         f"own timings, median. A call is one reply, a command one wait.\n\n{_table(names, found['rows'])}\n"
         f"Where the time of one of our rollouts goes, median; the engine's is a part of the agent's:\n\n"

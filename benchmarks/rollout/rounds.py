@@ -76,6 +76,7 @@ def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "lag_p99_ms": max(part["lag_p99_ms"] for part in parts),
         "lag_max_ms": max(part["lag_max_ms"] for part in parts),
         "cpu_ms_per_trial": round(1000 * sum(part["cpu_seconds"] for part in parts) / trials, 2),
+        "system_ms_per_trial": round(1000 * sum(part["system_seconds"] for part in parts) / trials, 2),
         "memory_kb_per_trial": round(sum(part["memory_bytes"] for part in parts) / trials / 1024, 1),
         "yardstick_ms": max(part["yardstick_ms"] for part in parts),
         "most_sandboxes": sum(part["most_sandboxes"] for part in parts),
