@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from agentic.authoring.trying import TaskTrials, Trying, task_trials
+from agentic.rollout.grading.time_limits import seconds_for
 from agentic.sandbox.settings import SandboxSettings
 from agentic.tasks.errors import DataError
 from agentic.tasks.findings import find_problems
@@ -104,9 +105,9 @@ async def _run(task: Path, trials: TaskTrials, broken: str | None) -> TaskReport
 
 
 def grading_seconds(task: Path) -> float:
-    """What the task gives its tests."""
+    """What grading needs, for tests to have what the task gives them."""
     verifier = tomllib.loads((task / CONFIG).read_text(encoding="utf-8")).get("verifier", {})
-    return float(verifier.get("timeout_sec", GRADING_SECONDS))
+    return seconds_for(float(verifier.get("timeout_sec", GRADING_SECONDS)))
 
 
 def _judge(who: str, trying: Trying, wanted: float) -> list[str]:

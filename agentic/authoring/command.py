@@ -51,7 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
     check.set_defaults(run=_check)
     mutate = commands.add_parser("mutate", help="make repair tasks from a library with tests")
     mutate.add_argument("package", metavar="PACKAGE", help="a name, name==version, or a folder with a source tree")
-    mutate.add_argument("--count", type=int, required=True, metavar="N", help="tasks wanted, those there included")
+    mutate.add_argument("--count", type=_count, required=True, metavar="N", help="tasks wanted, those there included")
     mutate.add_argument("--out", type=Path, metavar="DIR", help="folder of the tasks (default: mutated/PACKAGE)")
     mutate.add_argument("--seed", type=int, default=0, help="another seed tries other edits (default: 0)")
     mutate.add_argument(
@@ -67,7 +67,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=Path, metavar="DIR", help="keep built images there (default: nowhere)")
-    parser.add_argument("--parallel", type=int, default=2, metavar="N", help="tasks tried at once (default: 2)")
+    parser.add_argument("--parallel", type=_count, default=2, metavar="N", help="tasks tried at once (default: 2)")
+
+
+def _count(word: str) -> int:
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number above 0")
+    return int(word)
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
 """Gets a library's source and what its tests need: from the registry by pip, or from a folder of this machine.
 
-pip is the interpreter's own, with whatever index it is configured for. What it fetched stays in the work folder, so
-that a second call fetches nothing. Nothing of the library is run here but what pip itself runs of an sdist: its build
-back end, asked for metadata.
+pip is the interpreter's own, with whatever index it is configured for. What it fetched stays in the work folder, by
+what it was asked for, so that a second call fetches nothing and one that asks for something else gets that. Nothing of
+the library is run here but what pip itself runs of an sdist: its build back end, asked for metadata.
 """
 
 import hashlib
@@ -30,24 +30,18 @@ class RegistryError(TransientError):
 
 def get_library(package: str, extra: Sequence[str], work: Path) -> Library:
     """`package` is a folder, a name, or `name==version`; `extra` are more requirements of its tests."""
-    work.mkdir(parents=True, exist_ok=True)
     pytest = f"pytest=={importlib.metadata.version('pytest')}"
     if Path(package).is_dir():
         name, version, tree = Path(package).resolve().name, "(local)", read_tree(Path(package))
-        wheels = _wheels([pytest, *extra], "", work / "wheels")
+        wheels = _wheels([pytest, *extra], "", work)
     else:
-        archive = _sdist(package, work / "sdist")
+        archive = _sdist(package, _place(work / "sdist", package))
         name, _, version = archive.name.removesuffix(".tar.gz").rpartition("-")
         tree = _unpack(archive)
-        wheels = _wheels([pytest, f"{name}=={version}", *extra], name, work / "wheels")
+        wheels = _wheels([pytest, f"{name}=={version}", *extra], name, work)
     if not any(path.endswith(".py") for path in tree):
         raise DataError(f"{package} has no Python files: give a library, as a name or as a folder")
     return Library(name, version, tree, wheels, BASE_IMAGE)
-
-
-def make_wheels(folder: Path) -> Mapping[str, bytes]:
-    """What pytest needs, pinned with digests in `requirements.txt`."""
-    return _wheels([f"pytest=={importlib.metadata.version('pytest')}"], "", folder)
 
 
 def read_tree(folder: Path) -> dict[str, bytes]:
@@ -55,6 +49,11 @@ def read_tree(folder: Path) -> dict[str, bytes]:
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
     named = ((path.relative_to(folder), path) for path in paths if path.stat().st_size <= LARGEST_FILE)
     return {name.as_posix(): path.read_bytes() for name, path in named if not LEFT_OUT & set(name.parts)}
+
+
+def _place(folder: Path, *asked: str) -> Path:
+    """Where the answer to this question is kept."""
+    return folder / hashlib.sha256("\0".join(asked).encode()).hexdigest()[:12]
 
 
 def _sdist(package: str, folder: Path) -> Path:
@@ -78,8 +77,9 @@ def _unpack(archive: Path) -> dict[str, bytes]:
     return dict(sorted(tree.items()))
 
 
-def _wheels(requirements: Sequence[str], own: str, folder: Path) -> Mapping[str, bytes]:
+def _wheels(requirements: Sequence[str], own: str, work: Path) -> Mapping[str, bytes]:
     """All but the library's own, pinned with their digests."""
+    folder = _place(work / "wheels", *requirements)
     done = folder / "requirements.txt"
     if not done.is_file():
         _pip("download", "--only-binary", ":all:", "--dest", str(folder), *requirements)

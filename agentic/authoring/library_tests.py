@@ -50,7 +50,7 @@ class LibraryTests:
     async def run(self, seconds: float, names: Sequence[str] = (), *, trace: bool = False) -> TestRun | None:
         """All tests, or those named; None when the run ended without a record: crashed, or out of time."""
         env = {"PROBE_OUT": OUT, **({"PROBE_TRACE": "1"} if trace else {})}
-        options = "-q -o addopts= -p no:cacheprovider -p agentic_probe --tb=line"
+        options = "-q -o addopts= -p no:cacheprovider -p agentic_probe --tb=line --continue-on-collection-errors"
         prefix = f"rm -f {OUT}; export PYTHONPATH={PROBE_FOLDER}:$PYTHONPATH;"
         arguments = "\0".join(names).encode()
         command = f"{prefix} tr '\\0' '\\n' > /tmp/names; python3 -m pytest {options} {'@/tmp/names' if names else ''}"

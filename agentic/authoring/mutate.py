@@ -1,7 +1,8 @@
 """Makes verified repair tasks from a library: one edit each, noticed by tests that passed before.
 
     OUT/<task id>/            Harbor tasks, each seen to earn 1.0 with its solution and 0.0 untouched
-    OUT/.work/recipe.json     what they are made from: another package, version or seed is refused
+    OUT/.work/recipe.json     what they are made from: once there are tests' outcomes, another package, version, seed or
+                              requirement is refused
     OUT/.work/original.json   what the library's tests say without an edit, in two runs
     OUT/.work/attempts.jsonl  one line for each edit that was tried, and what became of it
 
@@ -41,6 +42,9 @@ ORIGINAL_SECONDS = 900.0
 """For one run of all tests without an edit."""
 SLOWER, LEAST_SECONDS = 5.0, 60.0
 """An edited library's tests may take so many times as long as the original's, rounded up to whole minutes."""
+
+SAID = 3
+"""Failures that are told of a library of which no test passes."""
 
 type OnProgress = Callable[[int, int, str], None]
 
@@ -111,7 +115,7 @@ class Candidate:
 async def make_tasks(recipe: Recipe, on_progress: OnProgress) -> Yield:
     """Make what is missing of `count` tasks, and say what the whole set took."""
     work = recipe.out / ".work"
-    _claim(recipe, work / "recipe.json")
+    _claim(recipe, work)
     attempts = [Attempt.model_validate(line) for line in json_lines.read(work / "attempts.jsonl").rows]
     async with AsyncExitStack() as stack:
         tests = await stack.enter_async_context(library_tests(recipe.library, recipe.store_dir))
@@ -237,13 +241,16 @@ def scrub(message: str) -> str:
     return re.sub(r"0x[0-9a-f]{6,}", "0x...", re.sub(r"/tmp/[\w./-]+", "/tmp/...", message))
 
 
-def _claim(recipe: Recipe, path: Path) -> None:
-    files = hashlib.sha256(repr(sorted(recipe.library.files.items())).encode()).hexdigest()
-    wanted = f"{recipe.library.name} {recipe.library.version} seed {recipe.seed} source {files}\n"
-    if path.is_file() and path.read_text() != wanted:
+def _claim(recipe: Recipe, work: Path) -> None:
+    library, path = recipe.library, work / "recipe.json"
+    source, wheels = (
+        hashlib.sha256(repr(sorted(part.items())).encode()).hexdigest()[:16] for part in (library.files, library.wheels)
+    )
+    wanted = f"{library.name} {library.version} seed {recipe.seed} source {source} wheels {wheels}\n"
+    if (work / "original.json").is_file() and path.is_file() and path.read_text() != wanted:
         raise DataError(
-            f"{recipe.out} holds tasks of {path.read_text().strip()[:60]}, not of {wanted[:60].strip()}: give another "
-            "folder, or delete it"
+            f"{recipe.out} holds tasks of {path.read_text().strip()}, not of {wanted.strip()}: give another folder by "
+            "--out, or delete it"
         )
     write_text(path, wanted)
 
@@ -261,8 +268,8 @@ async def _original(tests: LibraryTests, path: Path, on_progress: OnProgress) ->
         raise DataError("the library's own tests crash or take too long: --with names what they need besides pytest")
     stable = first.passed() & second.passed()
     if not stable:
-        failure = next(iter(first.messages.values()), "none was found")
-        raise DataError(f"none of the library's own tests passes ({failure}): --with names what they need")
+        failures = "; ".join([*dict.fromkeys(first.messages.values())][:SAID]) or "none was found"
+        raise DataError(f"none of the library's own tests passes ({failures}): --with names what they need")
     outcomes = {name: "passed" if name in stable else "other" for name in first.outcomes}
     write_text(path, TestRun(outcomes=outcomes, calls=first.calls).model_dump_json())
     write_text(path.with_suffix(".seconds"), f"{seconds:.3f}\n")

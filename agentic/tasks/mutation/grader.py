@@ -66,6 +66,7 @@ def run_tests(app: Path, seconds: float, out: Path, command: list[str]) -> dict[
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "agentic_probe", "--tb=short"]
+    options.append("--continue-on-collection-errors")
     if command:
         environment["PYTEST_PLUGINS"] = "agentic_probe"
     else:

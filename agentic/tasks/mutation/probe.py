@@ -121,8 +121,10 @@ def pytest_sessionstart() -> None:
     importers.extend(sys.meta_path)
 
 
-def pytest_collectreport() -> None:
+def pytest_collectreport(report: "Any") -> None:
     _look()
+    if report.failed:
+        messages[report.nodeid] = _message_of(report)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -163,9 +165,15 @@ def pytest_runtest_logreport(report: "Any") -> None:
     if report.skipped and hasattr(report, "wasxfail"):
         expected_failures.add(report.nodeid)
     if report.failed and report.nodeid not in messages:
-        crash = getattr(report.longrepr, "reprcrash", None)
-        lines = (crash.message if crash else str(report.longrepr)).strip().splitlines()
-        messages[report.nodeid] = lines[0][:MESSAGE_CHARACTERS] if lines else ""
+        messages[report.nodeid] = _message_of(report)
+
+
+def _message_of(report: "Any") -> str:
+    """The line that says what was raised; of an import, the last one that pytest marks."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash else str(report.longrepr)).strip().splitlines()
+    marked = [line[2:].strip() for line in reversed(lines) if line.startswith("E ") and crash is None]
+    return (marked or lines or [""])[0][:MESSAGE_CHARACTERS]
 
 
 def pytest_runtest_logfinish(nodeid: str) -> None:

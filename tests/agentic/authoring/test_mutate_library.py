@@ -73,6 +73,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / "tests/conftest.py").write_text("import sys\nsys.path.insert(0, '.')\n")
+    (folder / "tests/test_optional.py").write_text("import never_installed\n")
     return folder
 
 
@@ -188,3 +189,18 @@ def test_a_library_without_passing_tests_says_what_is_missing(
     assert code == 78
     assert "No module named 'not_installed'" in error
     assert "--with" in error
+
+
+def test_what_its_tests_need_can_be_named_after_the_first_try_said_so_and_not_once_tasks_are_made(
+    shop: Path, images: Path, tmp_path: Path, made: Path
+) -> None:
+    needy, out = tmp_path / "needy", tmp_path / "out"
+    shutil.copytree(shop, needy)
+    (needy / "tests/test_other.py").write_text("import inflection\n\n\ndef test_it():\n    assert inflection\n")
+    (needy / "tests/test_shop.py").write_text("import inflection\n" + TESTS)
+    assert "No module named 'inflection'" in mutate(needy, images, out, "--count", "1")[2]
+    code, _, error = mutate(needy, images, out, "--count", "1", "--with", "inflection")
+    assert code == 0, error
+    assert len(tasks(out)) == 1
+    code, _, error = mutate(needy, images, out, "--count", "1")
+    assert (code, "give another folder" in error) == (78, True)

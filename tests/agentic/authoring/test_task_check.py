@@ -92,6 +92,11 @@ def test_a_solution_larger_than_one_command_arrives_whole(tmp_path: Path) -> Non
     assert check(task)[0] == 0
 
 
+def test_trying_none_at_once_is_refused(tmp_path: Path) -> None:
+    code, _, error = check(write_task(tmp_path / "sound"), "--parallel", "0")
+    assert (code, "'0' is no whole number above 0" in error) == (2, True)
+
+
 def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
     code, _, error = check(write_task(tmp_path / "a/same"), write_task(tmp_path / "b/same"))
     assert code == 78

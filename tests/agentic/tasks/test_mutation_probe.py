@@ -36,6 +36,17 @@ def run_pytest(folder: Path, word_fd: int, out: str = "record.json") -> Path:
     return folder / out
 
 
+def test_a_file_that_cannot_be_imported_is_named_with_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "agentic_probe.py").write_text(PROBE)
+    (tmp_path / "test_it.py").write_text("import no_such_library\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PROBE_OUT": str(tmp_path / "record.json")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "agentic_probe"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True)
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["messages"] == {"test_it.py": "ModuleNotFoundError: No module named 'no_such_library'"}
+    assert record["outcomes"] == {}
+
+
 def make_word() -> int:
     reading, writing = os.pipe()
     os.write(writing, b"a word")
