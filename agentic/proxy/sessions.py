@@ -100,8 +100,7 @@ class Sessions:
             self._sweeper.cancel()
             await asyncio.wait({self._sweeper})
         stopping = Cut("restart", WorkerUnavailable("this proxy is stopping: ask again"))
-        for live in list(self._live.values()):
-            await live.end_generations(stopping)
+        await asyncio.gather(*(live.end_generations(stopping) for live in self._live.values()))
 
     async def open(self, spec: SessionSpec) -> Opened:
         """Open a session; the same again changes nothing, a different one is a SessionConflict."""
