@@ -11,6 +11,7 @@ are ended with their sandboxes.
 import asyncio
 import contextlib
 import functools
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from agentic.rollout.trial import (
     TrialRequest,
     TrialResult,
     TrialRunner,
+    import_early,
     sandboxed_runner,
 )
 from agentic.sandbox.settings import SandboxSettings
@@ -57,7 +59,9 @@ class TrialRunnerActor:
         expected: Sequence[Path] = (),
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
-        """`expected`: folders of the tasks to come, the first ones first."""
+        """`expected`: folders of the tasks to come, the first ones first. Harbor's import begins at once, beside the
+        start of the proxy, which the first trial waits for as well."""
+        threading.Thread(target=import_early, name="import-early", daemon=True).start()
         self._make = functools.partial(sandboxed_runner, run_id, store_dir, sandbox, concurrency)
         self._expected = expected
         self._runner: TrialRunner | None = None
