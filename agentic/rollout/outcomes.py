@@ -110,10 +110,14 @@ def decide(trial: TrialFacts, capture: CaptureFacts) -> Verdict:
     if resolve is None or not math.isfinite(resolve):
         return _infra(f"the verifier wrote no finite {RESOLVED_KEY!r}: {dict(trial.rewards)}")
     if not _took_part(capture):
-        return _infra("the agent never asked the model")
+        return _infra(f"the agent never asked the model{_because(trial)}")
     if trial.exception in _UNANSWERED and capture.unanswered and not capture.overflowed:
         return _infra(f"the model left the agent without an answer: {trial.exception}: {trial.message}")
     return Verdict(_graded(resolve, trial, capture))
+
+
+def _because(trial: TrialFacts) -> str:
+    return f": {trial.exception}: {trial.message}" if trial.exception else ""
 
 
 def _took_part(capture: CaptureFacts) -> bool:

@@ -1,11 +1,10 @@
 """The plain-text agent inside the sandbox: ships its program there, runs it as one command, and reads how it ended.
 
 The session's key goes in by a file that the program removes before it runs any command; Harbor writes neither the file
-nor the key down. How the program ends means what it would for the agents outside: a spent context is Harbor's own
-exception for it, a model that gave no answer is `ModelUnavailableError`. Two ends exist only here. A program that was
-killed while its sandbox lives on was killed by the commands that it ran, or by the memory that they took: that is the
-policy's doing, so the trial goes on to be graded by what is there. Any other end is the image's fault or ours
-(`AgentProgramError`): no rollout is graded by it.
+nor the key down. However the program ends, the trial is graded by what is there: the policy's commands run beside it,
+and could kill it or take its means away. A program that had no answer is lost only if its session says so too (see
+`outcomes.py`); in a pod its own word is enough (`ModelUnavailableError`), since there a network lies between the two.
+One that never ran is the image's fault or ours (`AgentProgramError`).
 
 The program counts its turns and says so at its end; when the trial's clock ends it, nobody learns them.
 """
@@ -16,7 +15,11 @@ from pathlib import Path
 from typing import Any, override
 from urllib.parse import urlsplit
 
-from harbor.agents.installed.base import ContextWindowExceededError
+from harbor.agents.installed.base import (
+    ContextWindowExceededError,
+    NetworkConnectionError,
+    NonZeroAgentExitCodeError,
+)
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.models.agent.context import AgentContext
 
@@ -39,6 +42,9 @@ _PROGRAM_SECONDS = 7 * 24 * 3600
 _KILLED = 128
 """Exit codes above it say by which signal."""
 
+_NEVER_RAN = (126, 127)
+"""The shell's exit codes for a program that is not there, or is none."""
+
 
 class InsideShellAgent(ModelAgent):
     """One fenced `bash` block a turn, as with `ShellAgent`; the loop and the commands run inside."""
@@ -50,11 +56,12 @@ class InsideShellAgent(ModelAgent):
 
     @override
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
-        await self._ship(self._job(instruction, _socket_of(environment)), environment)
+        socket = _socket_of(environment)
+        await self._ship(self._job(instruction, socket), environment)
         result = await environment.exec(command=_START, timeout_sec=_PROGRAM_SECONDS)
         report = _report(result)
         context.metadata = {"turns": report.get("turns", 0), "exit_code": result.return_code}
-        _raise_for(result, str(report.get("message", "")))
+        _raise_for(result, str(report.get("message", "")), NetworkConnectionError if socket else ModelUnavailableError)
 
     def _job(self, instruction: str, socket: str) -> Job:
         url = urlsplit(self.endpoint.base_url)
@@ -99,13 +106,14 @@ def _report(result: ExecResult) -> dict[str, Any]:
     return report if isinstance(report, dict) else {}
 
 
-def _raise_for(result: ExecResult, message: str) -> None:
+def _raise_for(result: ExecResult, message: str, no_answer: type[Exception]) -> None:
     code = result.return_code
     if code == inside_program.DONE or code > _KILLED:
         return
     if code == inside_program.CONTEXT_SPENT:
         raise ContextWindowExceededError(message)
     if code == inside_program.NO_ANSWER:
-        raise ModelUnavailableError(message)
+        raise no_answer(message)
     detail = (result.stderr or "").strip().rpartition("\n")[2]
-    raise AgentProgramError(f"the agent's program inside the sandbox ended with exit code {code}: {detail[-300:]}")
+    problem = AgentProgramError if code in _NEVER_RAN else NonZeroAgentExitCodeError
+    raise problem(f"the agent's program inside the sandbox ended with exit code {code}: {detail[-300:]}")

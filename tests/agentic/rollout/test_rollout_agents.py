@@ -8,7 +8,11 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from harbor.agents.installed.base import ContextWindowExceededError
+from harbor.agents.installed.base import (
+    ContextWindowExceededError,
+    NetworkConnectionError,
+    NonZeroAgentExitCodeError,
+)
 from harbor.environments.base import ExecResult
 from harbor.models.agent.context import AgentContext
 from hypothesis import given
@@ -198,10 +202,10 @@ async def test_an_endpoint_that_nobody_listens_at_is_an_unavailable_model():
     [
         (inside_program.DONE, None),
         (inside_program.CONTEXT_SPENT, ContextWindowExceededError),
-        (inside_program.NO_ANSWER, ModelUnavailableError),
+        (inside_program.NO_ANSWER, NetworkConnectionError),
         (137, None),
         (127, AgentProgramError),
-        (1, AgentProgramError),
+        (1, NonZeroAgentExitCodeError),
     ],
     ids=["done", "spent", "no answer", "killed by its commands", "no python", "broken"],
 )

@@ -199,7 +199,7 @@ async def test_a_command_that_no_shell_can_take_loses_no_rollout(rig, policy, ag
 async def test_an_engine_that_fails_is_infra(rig, policy):
     result = await rig.roll_out(policy(LOOK, ScriptedReply((1,), fail_after=0)), spec(INSIDE))
     assert (result.verdict.outcome, result.reward) == (Outcome.INFRA, None)
-    assert result.trial.facts.exception == "ModelUnavailableError"
+    assert result.trial.facts.exception == "NetworkConnectionError"
 
 
 async def test_an_agent_out_of_time_is_graded_by_what_it_left(rig, policy):
@@ -213,6 +213,13 @@ async def test_an_agent_out_of_time_is_graded_by_what_it_left(rig, policy):
 async def test_a_policy_that_kills_its_own_agent_is_graded_by_what_it_left(rig, policy):
     result = await rig.roll_out(policy(fenced("kill -9 $PPID")), spec(INSIDE))
     assert (result.verdict.outcome, result.sealed.calls) == (Outcome.FAILED, 1)
+
+
+@pytest.mark.parametrize("takes", ["nofile=3", "as=4096"], ids=["its-files", "its-memory"])
+async def test_a_policy_that_takes_its_agents_means_away_is_graded_by_what_it_left(rig, policy, takes):
+    result = await rig.roll_out(policy(FIX, fenced(f"prlimit --pid $PPID --{takes}"), LOOK), spec(INSIDE))
+    assert result.trial.facts.exception is not None
+    assert result.verdict.outcome is Outcome.SOLVED, result.verdict
 
 
 async def test_a_proxy_that_died_is_infra_and_the_key_is_in_no_file_of_the_trial(rig):
@@ -233,9 +240,10 @@ async def test_a_proxy_that_died_is_infra_and_the_key_is_in_no_file_of_the_trial
     )
     async with rig.trials() as trials:
         result = await trials.run(request)
-    assert (result.facts.exception, result.turns) == ("ModelUnavailableError", 1), result.facts
-    assert "ConnectionRefusedError" in result.facts.message
-    assert decide(result.facts, CaptureFacts(complete=True, calls=0)).outcome is Outcome.INFRA
+    assert (result.facts.exception, result.turns) == ("NetworkConnectionError", 1), result.facts
+    verdict = decide(result.facts, CaptureFacts(complete=True, calls=0))
+    assert verdict.outcome is Outcome.INFRA
+    assert "ConnectionRefusedError" in verdict.infra_reason
     kept = [path for path in rig.trials_dir.rglob("*") if path.is_file()]
     assert kept
     assert not [path for path in kept if b"secret-key" in path.read_bytes()]
