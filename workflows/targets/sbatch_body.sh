@@ -80,16 +80,16 @@ ray_node() { # [HEAD-ADDRESS]
     started "${ray[@]}"
 }
 
-# Ray gives its own processes 30 s to start, which a node that is busy, or imports from a file server, can miss. What
-# ends later has been up, and a node that was lost is not made up for.
+# Ray gives its own processes 15 and 30 s to start, which a node that is busy, or imports from a file server, can miss. It
+# is started again as long as nodes are waited for; one that is lost later is not made up for.
 started() {
-    local try code began
+    local try code patience=$((JOIN_POLLS * ${JOIN_POLL_SECONDS%.*}))
     trap 'exit 143' TERM
     for try in 1 2 3; do
-        began=$SECONDS code=0
+        code=0
         "$@" || code=$?
-        if ((SECONDS - began > 120)); then break; fi
-        say "Ray has ended on $(hostname) with exit code $code before it was up, try $try of 3"
+        say "Ray has ended on $(hostname) with exit code $code, try $try of 3"
+        if ((SECONDS > patience)); then break; fi
     done
     exit "$code"
 }
@@ -257,7 +257,8 @@ run_payload() {
 
 # What a task on another node needs of this script.
 ON_NODE="set -euo pipefail
-$(declare -p INTERFACE DATA_INTERFACES IN_IMAGE PYTHON RAY_CPUS RAY_GPUS OBJECT_STORE_BYTES RAY_PORT DASHBOARD_PORT WORKER_PAUSE_SECONDS SESSIONS)
+$(declare -p INTERFACE DATA_INTERFACES IN_IMAGE PYTHON RAY_CPUS RAY_GPUS OBJECT_STORE_BYTES RAY_PORT DASHBOARD_PORT WORKER_PAUSE_SECONDS SESSIONS \
+    JOIN_POLLS JOIN_POLL_SECONDS)
 $(declare -f say give_up prepare_node check_node own_address interface_of with_port ray_node started)"
 readonly ON_NODE
 

@@ -93,18 +93,18 @@ attended() {
     return "$code"
 }
 
-# Ray gives its own processes 30 s to start, which a node that is busy, or imports from a file server, can miss. What
-# ends later has been up, and a node that was lost is not made up for.
+# Ray gives its own processes 15 and 30 s to start, which a node that is busy, or imports from a file server, can miss. It
+# is started again as long as nodes are waited for; one that is lost later is not made up for.
 started() {
-    local try code began pid=''
+    local try code pid='' patience=$((JOIN_POLLS * ${JOIN_POLL_SECONDS%.*}))
     trap 'if [[ -n $pid ]]; then kill -TERM "$pid" || true; wait "$pid" || true; fi; exit 143' TERM
     for try in 1 2 3; do
-        began=$SECONDS code=0
+        code=0
         "$@" &
         pid=$!
         wait "$pid" || code=$?
-        if ((SECONDS - began > 120)); then break; fi
-        say "Ray has ended on node $SKYPILOT_NODE_RANK with exit code $code before it was up, try $try of 3"
+        say "Ray has ended on node $SKYPILOT_NODE_RANK with exit code $code, try $try of 3"
+        if ((SECONDS > patience)); then break; fi
     done
     exit "$code"
 }
