@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,16 @@ from agentic.cluster.access import Rule
 from agentic.cluster.client import KubeClient
 from agentic.cluster.credentials import LoadedCredentials
 from agentic.cluster.doctor.checks import ALL
-from agentic.cluster.doctor.evidence import gather_evidence, judge_silence
+from agentic.cluster.doctor.evidence import SILENT_SECONDS, gather_evidence, judge_silence
 from agentic.cluster.doctor.examining import NO_ANSWER, Checked, Report, examine
 from agentic.cluster.errors import ApiUnavailableError, CredentialsError
-from agentic.cluster.resources import EVENTS, PODS, WORKFLOWS, JsonObject, name_of
+from agentic.cluster.resources import EVENTS, PODS, WORKFLOWS, JsonObject, name_of, uid_of
 from agentic.cluster.sweep import STEP_OF
-from agentic.cluster.troubles import Evidence, Trouble, find_troubles, grouped
+from agentic.cluster.troubles import Evidence, Trouble, find_troubles, grouped, make_trouble
 from agentic.sandbox.settings import KubeSandbox
 from steps import failures, needs, run_troubles
 from workflows import verbs_local
-from workflows.argo.nodes import attempts_of, steps_of
+from workflows.argo.nodes import argo_nodes, attempts_of, steps_of
 from workflows.argo.on_volume import Volume
 from workflows.argo.packing import unpacked
 from workflows.argo.retrying import pod_name
@@ -125,8 +126,10 @@ async def _explain(settings: Settings, run_id: str, changes: Sequence[str]) -> l
         from_volume = Volume(client, run_id, objects, changes)
         logs = {**evidence.logs, **await from_volume.logs(evidence.logs)}
         known = Evidence(evidence.pods, evidence.events, objects, logs, with_past=True)
-        silent, rollouts = judge_silence(objects, time.time()), await from_volume.rollouts()
-    return [*find_troubles(known), *silent, *run_troubles.judge_rollouts(rollouts)]
+        now = time.time()
+        silent, rollouts = judge_silence(objects, now), await from_volume.rollouts()
+    waiting = [one for body in objects if body["kind"] == WORKFLOWS.kind for one in asleep(body, evidence.pods, now)]
+    return [*find_troubles(known), *silent, *waiting, *run_troubles.judge_rollouts(rollouts)]
 
 
 def about_newest(evidence: Evidence) -> Evidence:
@@ -145,19 +148,60 @@ def about_newest(evidence: Evidence) -> Evidence:
         for pod in evidence.pods
         if name_of(pod) not in overcome and (pod["metadata"].get("labels") or {}).get(STEP_OF) not in names
     ]
-    placed = {name_of(pod) for pod in pods if (pod.get("spec") or {}).get("nodeName")}
+    placed = _placed(newest, pods, evidence.events)
     out = names | ({name_of(pod) for pod in evidence.pods} - {name_of(pod) for pod in pods}) | overcome
     return Evidence(
         pods=pods,
         events=[
             event
             for event in evidence.events
-            if (name := event["involvedObject"].get("name")) not in out
-            and not (event.get("reason") == "FailedScheduling" and name in placed)
+            if event["involvedObject"].get("name") not in out
+            and not (event.get("reason") == "FailedScheduling" and _same(event) in placed)
         ],
         objects=[newest, *(body for body in evidence.objects if body["kind"] != WORKFLOWS.kind)],
         logs={name: text for name, text in evidence.logs.items() if name not in well},
     )
+
+
+def _placed(newest: JsonObject, pods: Sequence[JsonObject], events: Sequence[JsonObject]) -> set[tuple[str, str]]:
+    """Pods that got a node, as name and uid: by themselves, and those that are gone by what the scheduler said, or by
+    what the Workflow knows of where they were."""
+    placed = [pod for pod in pods if (pod.get("spec") or {}).get("nodeName")]
+    there = {(name_of(pod), uid) for pod in placed for uid in (uid_of(pod), "")}
+    said = {_same(event) for event in events if event.get("reason") == "Scheduled"}
+    nodes = argo_nodes(newest).values()
+    ran = {pod_name(newest, node) for node in nodes if node["type"] == "Pod" and node.get("hostNodeName")}
+    present = {name_of(pod) for pod in pods}
+    gone = {_same(event) for event in events if event["involvedObject"].get("name") in ran - present}
+    return there | said | gone
+
+
+def _same(event: JsonObject) -> tuple[str, str]:
+    """Which object it is about: a name may have been used again."""
+    about = event["involvedObject"]
+    return str(about.get("name", "")), str(about.get("uid", ""))
+
+
+def asleep(workflow: JsonObject, pods: Sequence[JsonObject], now_seconds: float) -> list[Trouble]:
+    """Steps that wait for a pod that is nowhere. After `argo retry` the controller may take the pod that was deleted,
+    and is still ending, for the new one; when that has gone, nothing tells it so (seen with 4.0.5). Pure."""
+    there, name = {name_of(pod) for pod in pods}, name_of(workflow)
+    where = f"-n {workflow['metadata'].get('namespace', 'default')}"
+    wake = f"kubectl annotate {where} workflow {name} agentic-rl/woken={now_seconds:.0f} --overwrite"
+    return [
+        make_trouble(
+            "controller-silent",
+            f"workflow {name}",
+            f"{node['displayName']} has waited for {now_seconds - since:.0f} s for a pod that is not there",
+            remedy=f"Argo's controller looks at it every 20 minutes, and at once after {wake}",
+        )
+        for node in argo_nodes(workflow).values()
+        if (node["type"], node["phase"]) == ("Pod", "Pending")
+        and node.get("startedAt")
+        and not node.get("synchronizationStatus")
+        and pod_name(workflow, node) not in there
+        and now_seconds - (since := datetime.fromisoformat(str(node["startedAt"])).timestamp()) > SILENT_SECONDS
+    ]
 
 
 def _last_words_first(workflow: JsonObject) -> JsonObject:
