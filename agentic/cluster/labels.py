@@ -14,6 +14,8 @@ ROLE_TRAINER = "trainer"
 """Of the pods that serve the rollout proxy: sandboxes may reach its port there."""
 ROLE_SANDBOX, ROLE_PREFETCH = "sandbox", "prefetch"
 """Of pods that hold untrusted code or images: they reach nothing of ours but the proxy."""
+ROLE_PROBE = "probe"
+"""Of the doctor's own pod."""
 
 
 def shared_labels(**more: str) -> dict[str, str]:

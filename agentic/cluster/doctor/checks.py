@@ -13,6 +13,7 @@ from agentic.cluster.doctor.examining import Check
 from agentic.cluster.doctor.present import check_pods
 from agentic.cluster.doctor.probing import check_reach
 from agentic.cluster.doctor.pulling import check_pull_secrets
+from agentic.cluster.doctor.queues import check_queue
 from agentic.cluster.doctor.volumes import check_volumes
 
 READING = (
@@ -26,6 +27,7 @@ READING = (
     Check("GPUs", check_gpus),
     Check("volumes", check_volumes),
     Check("pull secrets", check_pull_secrets),
+    Check("queue", check_queue),
     Check("admission", check_admission),
     Check("pods", check_pods),
 )

@@ -17,10 +17,11 @@ from agentic.cluster.doctor import reaching
 from agentic.cluster.doctor.asking import account_of
 from agentic.cluster.doctor.examining import if_allowed
 from agentic.cluster.doctor.facts import Facts, Target
-from agentic.cluster.labels import shared_labels
+from agentic.cluster.labels import ROLE_LABEL, ROLE_PROBE, shared_labels
 from agentic.cluster.objects.buildkit import address
 from agentic.cluster.resources import EVENTS, PODS, SERVICES, JsonObject, name_of, uid_of
 from agentic.cluster.settings import ClusterSettings, label_map, toleration_list
+from agentic.cluster.sweep import sweep_short_lived
 from agentic.cluster.troubles import Evidence, Trouble, find_troubles, make_trouble
 
 CONTAINER = "probe"
@@ -34,7 +35,8 @@ LOOK_SECONDS = 0.5
 
 
 async def check_reach(client: KubeClient, facts: Facts) -> list[Trouble]:
-    """Starts the pod, waits for its end, and removes it."""
+    """Starts the pod, waits for its end, and removes it; and those before it whose doctor was killed."""
+    await if_allowed(sweep_short_lived(client, facts.cluster.namespace, ROLE_PROBE, LIFE_SECONDS))
     targets = await targets_of(client, facts)
     body = probe_pod(facts.cluster, targets, await account_of(client, facts))
     pod = await client.create(PODS, body, namespace=facts.cluster.namespace)
@@ -92,7 +94,7 @@ def probe_pod(cluster: ClusterSettings, targets: Sequence[Target], account: str)
     if cluster.image_pull_secret is not None:
         spec["imagePullSecrets"] = [{"name": cluster.image_pull_secret}]
     name = f"agentic-rl-doctor-{uuid.uuid4().hex[:8]}"
-    return {**PODS.head(name, labels=shared_labels()), "spec": spec}
+    return {**PODS.head(name, labels=shared_labels(**{ROLE_LABEL: ROLE_PROBE})), "spec": spec}
 
 
 async def _wait(client: KubeClient, facts: Facts, name: str) -> tuple[list[str], list[Trouble]]:

@@ -133,6 +133,16 @@ KINDS = (
         ),
     ),
     Kind(
+        "queue-missing",
+        "the LocalQueue that the run is to wait in is not there",
+        "make it (docs/pipeline.md has one), or correct cluster.queue; kubectl get localqueues lists what is there",
+    ),
+    Kind(
+        "queue-inactive",
+        "the LocalQueue admits nothing",
+        "read the message; mostly its ClusterQueue is missing or stopped: kubectl describe clusterqueue",
+    ),
+    Kind(
         "gpus-not-offered",
         "a node has GPUs, but its device plug-in offers none or fewer",
         "install or restart the NVIDIA device plug-in (or GPU operator) on the node",

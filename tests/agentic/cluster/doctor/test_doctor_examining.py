@@ -1,6 +1,8 @@
 """All checks run whatever the others find; what may not be read is no trouble."""
 
+import ctypes
 import socket
+import struct
 import threading
 from collections.abc import AsyncIterator
 
@@ -80,6 +82,28 @@ def test_a_way_that_opens_a_moment_later_is_found() -> None:
     finally:
         timer.join()
         opened[0].close()
+
+
+def drop_everything(socket_: socket.socket) -> None:
+    """As a network that drops what comes: the kernel filters the packets of the socket, here to none."""
+    attach_filter, keep_nothing = 26, ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+    program = struct.pack("HL", 1, ctypes.addressof(keep_nothing))
+    socket_.setsockopt(socket.SOL_SOCKET, attach_filter, program)
+
+
+def test_a_refusal_is_told_although_the_network_is_silent_afterwards() -> None:
+    """As pods' networks do, which drop what they have just refused; who was never answered says so."""
+    with socket.socket() as refuses:
+        refuses.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        drop_everything(refuses)
+        address = f"127.0.0.1:{refuses.getsockname()[1]}"
+        timer = threading.Timer(1.0, refuses.listen)
+        timer.start()
+        try:
+            assert reach("tcp", address, seconds=2.5).startswith("ConnectionRefusedError")
+        finally:
+            timer.join()
+        assert reach("tcp", address, seconds=1).startswith("TimeoutError")
 
 
 def test_what_is_said_of_an_address_is_bounded() -> None:

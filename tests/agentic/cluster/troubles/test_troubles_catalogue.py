@@ -4,7 +4,7 @@ import inspect
 import re
 from pathlib import Path
 
-from agentic.cluster.doctor import asking, capacity, evidence, fitting, gpus, probing, pulling, volumes
+from agentic.cluster.doctor import asking, capacity, evidence, fitting, gpus, probing, pulling, queues, volumes
 from agentic.cluster.troubles.catalogue import CATALOGUE, TOPICS
 from scripts import troubles_reference
 from workflows.settings import SELECTORS, Settings, setting_names
@@ -47,7 +47,7 @@ def test_a_remedy_is_one_line_that_names_settings_that_exist() -> None:
 
 
 def test_a_trouble_without_signs_is_found_by_a_check() -> None:
-    sources = [asking, capacity, evidence, fitting, gpus, probing, pulling, volumes]
+    sources = [asking, capacity, evidence, fitting, gpus, probing, pulling, queues, volumes]
     texts = [inspect.getsource(module) for module in sources]
     texts += [path.read_text() for path in (ROOT / "steps").glob("*troubles.py")]
     texts.append((ROOT / "agentic/cluster/doctor/examining.py").read_text())
