@@ -133,6 +133,10 @@ def _probe(port: int, path: str, *, after: int, failures: int) -> JsonObject:
 def _variables(settings: ClusterSettings, run_id: str, environment: Mapping[str, str]) -> list[JsonObject]:
     values = {
         "RAY_GRAFANA_HOST": "DISABLED",
+        # On a busy node Ray's own patience ends heads that are well: one whose dashboard is not loaded in a minute, and
+        # one that has not answered the control store, in the same pod, for another.
+        "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600",
+        "RAY_health_check_failure_threshold": "40",
         "AGENTIC_WORKSPACE": settings.workspace_path,
         "AGENTIC_TARGET": "argo",
         "AGENTIC_RUN_ID": run_id,
