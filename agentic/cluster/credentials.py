@@ -123,7 +123,7 @@ class LoadedCredentials:
         if self._loader is None:
             merged = KubeConfigMerger(self._source()).config
             if merged is None:
-                raise ValueError("there is no such file: set KUBECONFIG, or run inside the cluster")
+                raise ValueError("there is no such file, nor is this a pod")
             # None: paths are relative to the file that they stand in.
             self._loader = KubeConfigLoader(merged, active_context=self._context, config_base_path=None)
             users = (entry.value for entry in merged.value["users"])

@@ -183,6 +183,7 @@ def test_without_a_cluster_it_says_so_and_names_local(
     assert ended.err.startswith("no Kubernetes cluster can be reached")
     assert "python3 workflows/submit.py local" in ended.err
     assert ended.err.count("\n") == 1
+    assert ended.err.count("KUBECONFIG") == 1
 
 
 @pytest.mark.parametrize("words", [[], ["watch", "first"], ["explain", "first"], ["logs", "first", "train"]])
