@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agentic.images.local import ImageResult as LocalResult
     from agentic.images.remote import RemoteImage
 
-NAMED_AT_MOST = 20
+NAMED_AT_MOST = 5
 """Broken tasks that the output names: it is kept in the workflow's own object, which has to stay small."""
 
 
@@ -72,7 +72,7 @@ class BuildImagesOutput(StepOutput):
     reused: int
     """Images that were there, or that nodes pull by name."""
     broken: list[str]
-    """Tasks whose image cannot be had, the first twenty; the log has all of them and why."""
+    """Tasks whose image cannot be had, the first five; the log has all of them and why."""
 
 
 def run(inputs: BuildImagesInput) -> BuildImagesOutput:
