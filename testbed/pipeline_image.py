@@ -6,6 +6,7 @@ Python, and /usr for the libraries that both link to, each read-only and at its 
 environment name their interpreter by its path.
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -19,10 +20,13 @@ from testbed.sandbox_image import IMAGE as BASE
 from testbed.sandbox_image import make_sandbox_image
 from testbed.tools import Toolbox
 
-IMAGE = "docker.io/agentic-rl/on-node:local"
-"""Its whole name; `agentic-rl/on-node:local` in settings."""
-
 ROOT = Path(__file__).resolve().parents[1]
+
+NAME = f"agentic-rl/on-node:{hashlib.sha256(str(ROOT).encode()).hexdigest()[:6]}"
+"""In settings. Each checkout has its own, since its containers look into its folders."""
+
+IMAGE = f"docker.io/{NAME}"
+"""Its whole name."""
 
 _NAMES = b"passwd: files\ngroup: files\nhosts: files dns\n"
 """The base knows no names on purpose, and Ray's pods find their head by one."""

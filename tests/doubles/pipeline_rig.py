@@ -18,8 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from agentic.cluster.objects.claims import claims_of
+from agentic.cluster.resources import JsonObject
 from testbed.access import ClusterAccess
+from testbed.pipeline_image import NAME as IMAGE
 from testbed.pipeline_image import host_mounts, import_pipeline_image, push_base
 from testbed.storage import make_volumes, remove_volumes
 from testbed.tools import ARGO, KUBERNETES, Toolbox
@@ -29,11 +33,15 @@ from workflows.settings import load_settings
 
 REPOSITORY = Path(__file__).parents[2]
 PROFILE = "cluster-demo"
-IMAGE = "agentic-rl/on-node:local"
 RUN_LABEL = "agentic-rl/run"
 WIDEST = 300
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Characters of a line of the transcript: Argo prints all parameters of a Workflow that it retries."""
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+QUIET_SECONDS = 900.0
+"""Without any sign of life of a run: longer than its longest silence, the start of a trainer on a busy machine."""
+
+
+LOOK_SECONDS = 1.0
 
 
 class Ended(NamedTuple):
@@ -48,7 +56,8 @@ class Ended(NamedTuple):
 class Transcript:
     """What was typed, what was said, and what happened meanwhile, with the seconds since the start."""
 
-    lines: list[str] = field(default_factory=list)
+    path: Path
+    """Written line by line, so that one can look on, and that a killed test leaves it too."""
     started: float = field(default_factory=time.monotonic)
     hidden: dict[str, str] = field(default_factory=dict)
     """Text that only this machine has → what is written for it."""
@@ -57,11 +66,9 @@ class Transcript:
         for long, short in self.hidden.items():
             text = text.replace(long, short)
         seconds = f"{time.monotonic() - self.started:6.1f} s"
-        self.lines += [f"[{seconds}] {line}"[:WIDEST] for line in text.rstrip().splitlines()]
-
-    def write(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(self.lines) + "\n")
+        lines = [f"[{seconds}] {line}"[:WIDEST].rstrip() for line in text.rstrip().splitlines()]
+        with self.path.open("a") as file:
+            file.write("".join(f"{line}\n" for line in lines))
 
 
 class Node(NamedTuple):
@@ -86,6 +93,8 @@ class Pipeline:
     settings: Sequence[str]
     """Given with each submission."""
     transcript: Transcript
+    seen: set[tuple[str, Node]] = field(default_factory=set)
+    """Nodes as they were noted, by their Workflow."""
 
     def run_dir(self, run_id: str) -> Path:
         return self.volumes["verl-runs"] / "runs" / run_id
@@ -111,6 +120,20 @@ class Pipeline:
         where = [f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={self.namespace}"]
         return self._run("argo", words, [program, *words, *where], 120)
 
+    def argo_retry(self, name: str) -> None:
+        """`argo retry`, and what docs/pipeline.md has people do where it did not wait for the pods that it deleted."""
+        assert self.argo("retry", name).code == 0
+        where = (f"--namespace={self.namespace}", f"--selector=workflows.argoproj.io/workflow={name}")
+        ending = "{.items[*].metadata.deletionTimestamp}"
+        self.wait(
+            lambda: not self.cluster.kubectl("get", "pods", *where, f"--output=jsonpath={ending}"),
+            "the deleted pods to go",
+            300,
+            lambda: self.describe(name),
+        )
+        woken = f"agentic-rl/woken={time.time():.0f}"
+        self.cluster.kubectl("annotate", "--overwrite", "workflow", name, where[0], woken)
+
     def _run(self, shown: str, words: Sequence[str], command: Sequence[str], timeout_seconds: float) -> Ended:
         self.transcript.note(f"$ {shown} {' '.join(word for word in words if word not in self.settings)}")
         done = subprocess.run(
@@ -128,25 +151,14 @@ class Pipeline:
             self.transcript.note(f"exit code {done.returncode}")
         return Ended(done.returncode, done.stdout)
 
-    def workflow(self, name: str) -> dict[str, Any]:
+    def workflow(self, name: str) -> JsonObject:
         return self.cluster.get("workflow", name, f"--namespace={self.namespace}")
 
     def phase(self, name: str) -> str:
-        return str(self.workflow(name).get("status", {}).get("phase", ""))
+        return phase_in(self.workflow(name))
 
     def nodes(self, name: str) -> list[Node]:
-        """In the order of their start. Argo calls the exit handler by the Workflow; here it has its step's name."""
-        found = self.workflow(name).get("status", {}).get("nodes", {}).values()
-        return [
-            Node(
-                str(node["displayName"]).replace(f"{name}.onExit", str(node.get("templateName"))),
-                str(node["type"]),
-                str(node["phase"]),
-                str(node.get("message", "")),
-                pod_name(node) if node["type"] == "Pod" else "",
-            )
-            for node in sorted(found, key=lambda node: str(node.get("startedAt") or "9"))
-        ]
+        return nodes_in(self.workflow(name))
 
     def steps(self, name: str) -> dict[str, str]:
         """The phase of each step, as `status` says it."""
@@ -154,41 +166,61 @@ class Pipeline:
 
     def attempts(self, name: str, step: str) -> list[Node]:
         """The pods of a step, first to last."""
-        return [node for node in self.nodes(name) if node.kind == "Pod" and node.name.partition("(")[0] == step]
+        return attempts_in(self.workflow(name), step)
 
-    def wait_until_over(self, name: str, timeout_seconds: float = 900) -> str:
-        """Its phase, once its exit handler has ended too; every node that changes is noted."""
-        seen: set[Node] = set()
+    def wait_until_over(self, name: str, quiet_seconds: float = QUIET_SECONDS) -> str:
+        """Its phase, once its exit handler has ended too."""
 
-        def is_over() -> bool:
-            self._note_changes(name, seen)
-            return has_ended(self.workflow(name))
+        def phase_at_the_end(workflow: JsonObject) -> str:
+            return phase_in(workflow) if has_ended(workflow) else ""
 
-        self.wait(is_over, f"{name} to end", timeout_seconds, lambda: self.describe(name))
-        self._note_changes(name, seen)
-        return self.phase(name)
+        return self.wait_for_run(name, phase_at_the_end, "to end", quiet_seconds)
 
-    def _note_changes(self, name: str, seen: set[Node]) -> None:
-        for node in self.nodes(name):
-            if node not in seen and node.kind == "Pod":
-                seen.add(node)
-                self.transcript.note(f"    {node.name}: {node.phase} {node.message}".rstrip())
-
-    def wait_for_pod(self, name: str, step: str, attempt: int = 0, timeout_seconds: float = 600) -> str:
+    def wait_for_pod(self, name: str, step: str, attempt: int = 0) -> str:
         """The pod of a step's attempt, once its container runs."""
 
-        def running() -> str:
-            pods = self.attempts(name, step)
+        def running(workflow: JsonObject) -> str:
+            pods = attempts_in(workflow, step)
             is_there = len(pods) > attempt and pods[attempt].phase == "Running"
             return pods[attempt].pod if is_there and self.is_ready(pods[attempt].pod) else ""
 
-        return self.wait(running, f"{step} of {name} to run", timeout_seconds, lambda: self.describe(name))
+        return self.wait_for_run(name, running, f"until its step {step} runs")
 
     def is_ready(self, pod: str) -> bool:
         with contextlib.suppress(RuntimeError):
             conditions = self.cluster.get("pod", pod, f"--namespace={self.namespace}")["status"].get("conditions", [])
             return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
         return False
+
+    def wait_for_run[T](
+        self, name: str, look: Callable[[JsonObject], T], what: str, quiet_seconds: float = QUIET_SECONDS
+    ) -> T:
+        """Until `look` gives something; fails when neither its nodes nor its steps' reports have changed for so long.
+        How long all of it takes is the machine's business. Every node that changes meanwhile is noted."""
+        deadline, known = 0.0, None
+        while not (found := look(workflow := self._looked_at(name))):
+            if (signs := self._signs(workflow)) != known:
+                deadline, known = time.monotonic() + quiet_seconds, signs
+            if has_ended(workflow):
+                pytest.fail(f"{name} {what}: it is {phase_in(workflow)} by now: {self.describe(name)}")
+            if time.monotonic() > deadline:
+                pytest.fail(f"{name} {what}: silent for {quiet_seconds:.0f} s: {self.describe(name)}")
+            time.sleep(LOOK_SECONDS)
+        return found
+
+    def _looked_at(self, name: str) -> JsonObject:
+        workflow = self.workflow(name)
+        for node in nodes_in(workflow):
+            if node.kind == "Pod" and (name, node) not in self.seen:
+                self.seen.add((name, node))
+                self.transcript.note(f"    {node.name}: {node.phase} {node.message}".rstrip())
+        return workflow
+
+    def _signs(self, workflow: JsonObject) -> object:
+        """What shows that it goes on."""
+        folder = self.run_dir(run_of(workflow)) / "progress"
+        reports = {report.name: report.read_text(errors="replace") for report in sorted(folder.glob("*.json"))}
+        return nodes_in(workflow), reports
 
     def wait[T](self, look: Callable[[], T], what: str, timeout_seconds: float, why: Callable[[], str]) -> T:
         deadline = time.monotonic() + timeout_seconds
@@ -232,8 +264,7 @@ class Pipeline:
     def describe(self, name: str) -> str:
         """For a failed test: the nodes, and the ends of the steps' logs."""
         lines = [f"{node.name} {node.phase} {node.message}" for node in self.nodes(name) if node.kind == "Pod"]
-        run_id = name.removeprefix("agentic-rl-")
-        for log in sorted((self.run_dir(run_id) / "logs").glob("*.log")):
+        for log in sorted((self.run_dir(run_of(self.workflow(name))) / "logs").glob("*.log")):
             lines += [f"-- {log.name}", *log.read_text(errors="replace").splitlines()[-8:]]
         return "\n".join([*lines, json.dumps(self.events())[:3000]])
 
@@ -247,6 +278,55 @@ class Pipeline:
         kinds = [kind for kind in listed if not kind.startswith("events")]
         where = (f"--namespace={self.namespace}", f"--selector={RUN_LABEL}={run_id}", "-o", "name")
         return self.cluster.kubectl("get", ",".join(kinds), "--ignore-not-found", *where).split()
+
+    def working(self, run_id: str) -> list[str]:
+        """The same without the Workflow and without pods and Jobs that have ended, which only hold their logs."""
+        where = (f"--namespace={self.namespace}", f"--selector={RUN_LABEL}={run_id}")
+        held = self.cluster.get("pods,jobs.batch", *where)["items"]
+        ended = {f"{kind_of(body)}/{body['metadata']['name']}" for body in held if is_ended(body)}
+        return [one for one in self.labelled(run_id) if one not in ended and not one.startswith("workflow.")]
+
+
+def kind_of(body: Mapping[str, Any]) -> str:
+    """As kubectl writes it before a name."""
+    return "pod" if body["kind"] == "Pod" else "job.batch"
+
+
+def is_ended(body: Mapping[str, Any]) -> bool:
+    """Of a pod or a Job."""
+    if body["kind"] == "Pod":
+        return body["status"].get("phase") in ("Succeeded", "Failed")
+    conditions = body["status"].get("conditions") or []
+    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
+
+
+def run_of(workflow: JsonObject) -> str:
+    return str(workflow["metadata"]["labels"][RUN_LABEL])
+
+
+def phase_in(workflow: JsonObject) -> str:
+    return str(workflow.get("status", {}).get("phase", ""))
+
+
+def nodes_in(workflow: JsonObject) -> list[Node]:
+    """In the order of their start. Argo calls the exit handler by the Workflow; here it has its step's name."""
+    name = workflow["metadata"]["name"]
+    found = workflow.get("status", {}).get("nodes", {}).values()
+    return [
+        Node(
+            str(node["displayName"]).replace(f"{name}.onExit", str(node.get("templateName"))),
+            str(node["type"]),
+            str(node["phase"]),
+            str(node.get("message", "")),
+            pod_name(node) if node["type"] == "Pod" else "",
+        )
+        for node in sorted(found, key=lambda node: str(node.get("startedAt") or "9"))
+    ]
+
+
+def attempts_in(workflow: JsonObject, step: str) -> list[Node]:
+    """The pods of a step, first to last."""
+    return [node for node in nodes_in(workflow) if node.kind == "Pod" and node.name.partition("(")[0] == step]
 
 
 def pod_name(node: Mapping[str, Any]) -> str:
@@ -301,10 +381,8 @@ def pipeline_space(cluster: ClusterAccess, folder: Path, transcript: Transcript)
         remove_volumes(cluster, namespace)
 
 
-@contextlib.contextmanager
-def noted(transcript: Transcript, path: Path) -> Iterator[Transcript]:
-    """Written whatever becomes of the tests."""
-    try:
-        yield transcript
-    finally:
-        transcript.write(path)
+def begun(path: Path) -> Transcript:
+    """A new one in the place of an older."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    return Transcript(path)

@@ -19,10 +19,10 @@ from agentic.cluster.objects.claims import claims, claims_of
 from agentic.cluster.objects.rights import pipeline_rules
 from agentic.cluster.settings import ClusterSettings
 from testbed.access import ClusterAccess
+from testbed.pipeline_image import NAME as IMAGE
 from testbed.pipeline_image import host_mounts, import_pipeline_image
 from testbed.storage import remove_volumes, volume
 
-IMAGE = "agentic-rl/on-node:local"
 CLAIMS = ("models", "datasets", "runs")
 HEAD = ("-l", "ray.io/node-type=head")
 
