@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import re
 import subprocess
+import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,8 @@ from workflows.submit import main
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
+HELD_SECONDS = 20.0
+"""Until the controller has nothing more to do about a pod that it takes to be there."""
 NOBODY = "nobody"
 """Instance of a controller that does not exist: what carries it is left alone."""
 
@@ -122,10 +127,44 @@ def test_argos_own_retry_does_the_expected(argo: ArgoRig, cluster: ClusterAccess
     assert trace(tmp_path)[3:] == ["train", "evaluate", "report", "cleanup"]
 
 
+def test_a_workflow_whose_pod_argos_retry_did_not_wait_for_is_named_and_woken(
+    argo: ArgoRig, cluster: ClusterAccess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Argo deletes the failed pod and does not wait until it is gone: held here until the controller has taken it for
+    the new one, as happens by itself where a node is slow."""
+    plan(tmp_path, "report", "exit 78")
+    argo.create(stand_in(tmp_path, argo.namespace, "held", start_from="report"))
+    failed = argo.until_over("agentic-rl-held")
+    pod = pod_name(failed, attempt_of_report(failed))
+    where = f"--namespace={argo.namespace}"
+    cluster.kubectl("patch", "pod", pod, where, "--type=merge", "-p", '{"metadata": {"finalizers": ["test/held"]}}')
+    argo_command(cluster, "retry", "agentic-rl-held", where)
+    until(lambda: attempt_of_report(argo.get("agentic-rl-held")).get("phase") == "Pending")
+    time.sleep(HELD_SECONDS)
+    cluster.kubectl("patch", "pod", pod, where, "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
+
+    def explained() -> str:
+        main(["explain", "held", *argo.settings])
+        said = capsys.readouterr().out
+        return said if "for a pod that is not there" in said else ""
+
+    (command,) = re.findall(r"kubectl (annotate .*)", until(explained))
+    assert trace(tmp_path) == ["report", "cleanup"]
+    cluster.kubectl(*command.split())
+    assert phase_of(argo.until_over("agentic-rl-held")) == "Succeeded"
+    assert trace(tmp_path) == ["report", "cleanup", "report", "cleanup"]
+
+
+def attempt_of_report(workflow: dict[str, Any]) -> Mapping[str, Any]:
+    """Nothing while there is none."""
+    found = [node for node in argo_nodes(workflow).values() if node["name"].endswith(".report(0)")]
+    return found[0] if found else {}
+
+
 def test_a_memoized_resubmission_does_only_what_failed(argo: ArgoRig, cluster: ClusterAccess, tmp_path: Path) -> None:
     """Of a Workflow that began at the first step: one that skipped some itself never ends, see docs/pipeline.md."""
     plan(tmp_path, "evaluate", "exit 78")
-    argo.create(stand_in(tmp_path, argo.namespace, "memo", shards=1))
+    argo.create(stand_in(tmp_path, argo.namespace, "memo"))
     assert phase_of(argo.until_over("agentic-rl-memo")) == "Failed"
     before = len(trace(tmp_path))
     argo_command(cluster, "resubmit", "--memoized", "agentic-rl-memo", f"--namespace={argo.namespace}")
