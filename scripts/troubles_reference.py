@@ -22,9 +22,10 @@ with `--json` for programs. The exit code is 0 when nothing is found, 78 when a 
 `doctor` asks the API server (does it answer, do the clocks agree, each right that is needed, each kind and its
 version), the nodes (are they ready, does each pod of the run fit and which would at most, are the GPUs new enough), the
 storage (claims, classes, zones, disk categories, sizes), the Secrets for registries, Kueue's queue where
-`cluster.queue` names one, and the cluster's admission by a dry run of each kind of pod. Then it starts one short pod that tries to reach what the run needs: the hub of models,
-GitHub for Harbor's data sets, the package index, BuildKit. It changes nothing else, runs every check whatever the
-others found, and says what it could not look at, because the account may not or because only pods of the run can.
+`cluster.queue` names one, and the cluster's admission by a dry run of each kind of pod. Then it starts one short pod
+that tries to reach what the run needs: the hub of models, GitHub for Harbor's data sets, the package index, BuildKit.
+It changes nothing else, runs every check whatever the others found, and says what it could not look at, because the
+account may not or because only pods of the run can.
 
 The step `preflight` looks from within: by the pod's own account at all of that but other people's controllers, nodes
 and pods; into the claims (are model and data set complete, is there room for the checkpoints, by an estimate from the
