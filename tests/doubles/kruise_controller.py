@@ -56,6 +56,8 @@ class KruiseController:
         """Images that `kubelet` cannot pull."""
         self.loop = ControlLoop(api, (self.sets, self.sandboxes, self.claims, PODS), self._reconcile, self._related)
         self._picked: set[str] = set()
+        self._replaced: dict[str, str] = {}
+        """Container of each pod that was given another image. Its node may call that by another name."""
         """Sandboxes that a claim is taking; no two pick the same, and nobody waits for another's requests."""
 
     async def __aenter__(self) -> "KruiseController":
@@ -172,6 +174,7 @@ class KruiseController:
         is_changed = pod["spec"]["containers"][0]["image"] != wanted["image"]
         if is_changed:
             patch.append({"op": "replace", "path": "/spec/containers/0/image", "value": wanted["image"]})
+            self._replaced[pod["metadata"]["uid"]] = container_id(pod)
         if patch:
             changed = await self.loop._api.patch(PODS, name_of(pod), patch, kind="json")
             pod = self.loop.put(PODS, changed)
@@ -202,11 +205,11 @@ class KruiseController:
         status["observedGeneration"] = sandbox["metadata"].get("generation", 1)
         info = {"nodeName": pod["spec"].get("nodeName", ""), "podIP": pod.get("status", {}).get("podIP", "")}
         status["podInfo"] = {**info, "podUID": pod["metadata"]["uid"]}
-        is_updating = CLAIM_NAME in sandbox["metadata"].get("labels", {}) and container.get("image") != wanted
+        is_updating = pod["spec"]["containers"][0]["image"] != wanted or is_same(pod, self._replaced)
         if waiting.get("reason") in UNSTARTABLE:
             message = f"container {container['name']}: {waiting['reason']}: {waiting.get('message', '')}"
             set_condition(status, "Ready", "False", "StartContainerFailed", message)
-        elif is_updating and "image" in container and not str(container["image"]).endswith(wanted):
+        elif is_updating and CLAIM_NAME in sandbox["metadata"].get("labels", {}) and "image" in container:
             set_condition(status, "InplaceUpdate", "False", "InplaceUpdating")
             set_condition(status, "Ready", "False", "InplaceUpdating", "inplace update is incompleted")
         else:
@@ -313,3 +316,12 @@ class KruiseController:
         status = (sandbox or {}).get("status", {})
         conditions = status.get("conditions", [])
         return status.get("phase") in UNUSABLE or any(one["reason"] == "StartContainerFailed" for one in conditions)
+
+
+def container_id(pod: JsonObject) -> str:
+    return str((pod.get("status", {}).get("containerStatuses") or [{}])[0].get("containerID", ""))
+
+
+def is_same(pod: JsonObject, replaced: dict[str, str]) -> bool:
+    """Whether the container that was to be replaced still runs."""
+    return replaced.get(pod["metadata"]["uid"]) == container_id(pod) != ""
