@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from argo_rig import ArgoRig, until
+from argo_rig import ArgoRig
 from stand_in_workflow import plan, stand_in, trace
 
 from testbed.access import ClusterAccess
@@ -30,7 +30,7 @@ LISTED = (
 )
 """What the UI's list asks for of each Workflow."""
 
-NAME, PARTS = "agentic-rl-shown", ("build-images-0", "build-images-1")
+NAME = "agentic-rl-shown"
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,7 @@ def test_the_ui_finds_names_settings_summaries_reasons_and_logs_and_its_button_r
     argo: ArgoRig, browser: Browser, tmp_path: Path
 ) -> None:
     plan(tmp_path, "report", "exit 78")
-    for part in PARTS:
-        plan(tmp_path, part, "wait")
     argo.create(stand_in(tmp_path, argo.namespace, "shown", start_from="build-images"))
-    # The controller gives a node its name when it looks at it for the second time.
-    until(lambda: nodes_by_name(json.loads(browser.ask(f"/{NAME}"))).keys() >= {*PARTS})
-    (tmp_path / "go").touch()
     assert phase_of(argo.until_over(NAME)) == "Failed"
 
     (listed,) = json.loads(browser.ask(f"?listOptions.limit=50&fields={','.join(LISTED)}"))["items"]
@@ -90,7 +85,9 @@ def test_the_ui_finds_names_settings_summaries_reasons_and_logs_and_its_button_r
 
     workflow = json.loads(browser.ask(f"/{NAME}"))
     nodes = nodes_by_name(workflow)
-    assert nodes.keys() >= {*STEPS, *PARTS, "cleanup"}
+    assert nodes.keys() >= {*STEPS, "cleanup"}
+    for index in range(2):  # Argo (4.0.5) shows a part that ends fast by its own counter
+        assert {f"build-images-{index}", f"build-images({index}:{index}/2)"} & nodes.keys()
     given = values(nodes["train"]["inputs"]["parameters"])
     assert given.keys() >= {"run_id", "train", "ray", "rollout", "sandbox", "cluster"}
     assert values(nodes["train"]["outputs"]["parameters"])["summary"] == "train is done"
