@@ -1,4 +1,7 @@
-"""The quick start of docs/proxy.md, run in its order and as it stands but for ports, with a double in vLLM's place."""
+"""The quick start of docs/proxy.md, run in its order and as it stands but for ports, with a double in vLLM's place.
+
+With vLLM itself, and from its first line on, it is run in tests/clients/test_quick_start.py.
+"""
 
 import asyncio
 import os
@@ -36,7 +39,7 @@ async def run(script: str, folder: Path, environment: dict[str, str]) -> str:
 @pytest.mark.timeout(180)  # three interpreters start, which takes its time on a busy machine
 async def test_the_quick_start_does_what_it_says(tmp_path: Path) -> None:
     write_model_folder(tmp_path / "models" / "policy", TINY_TEMPLATE)
-    serve, talk, seal = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+    _, serve, talk, seal = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
     (python,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "AGENTIC_PROXY_CONTROL_KEY": "control"}
@@ -45,9 +48,9 @@ async def test_the_quick_start_does_what_it_says(tmp_path: Path) -> None:
         ports = {"8000": vllm.url.rpartition(":")[2], "8100": agents, "8101": controls}
         parts = (re.sub("8000|8100|8101", lambda m: ports[m[0]], part) for part in (serve, talk, python, seal))
         serve, talk, python, seal = parts
-        command = next(line for line in serve.splitlines() if line.startswith("python -m agentic.proxy"))
-        pipe = asyncio.subprocess.PIPE
-        proxy = await asyncio.create_subprocess_exec(*command.split(), cwd=tmp_path, env=environment, stdout=pipe)
+        (line,) = [line for line in serve.splitlines() if line.startswith("python -m agentic.proxy")]
+        pipe, command = asyncio.subprocess.PIPE, line.rstrip("& ").split()
+        proxy = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env=environment, stdout=pipe)
         assert proxy.stdout is not None
         assert controls in (await proxy.stdout.readline()).decode()
         (tmp_path / "agent.py").write_text(python)
