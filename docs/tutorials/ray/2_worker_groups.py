@@ -11,7 +11,8 @@
 # | `Worker` | the base class of such actors; finds `RANK`, `WORLD_SIZE` and `MASTER_ADDR` in its environment |
 #
 # Without an argument everything is on CPUs. `python docs/tutorials/ray/2_worker_groups.py --gpu` takes eight GPUs of
-# one machine; in the notebook write `USE_GPU = True`.
+# one machine, one for each place; where there are fewer, the places are on CPUs and their workers share the GPUs. In
+# the notebook write `USE_GPU = True`.
 
 # %%
 import os
@@ -26,24 +27,32 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 from verl.single_controller.ray.base import merge_resource_pool
 
 USE_GPU = "--gpu" in sys.argv
-DEVICE = "cuda" if USE_GPU else "cpu"
+if USE_GPU and not torch.cuda.is_available():
+    sys.exit("--gpu: PyTorch finds no GPU here")
+OWN_GPUS = USE_GPU and torch.cuda.device_count() >= 8  # with fewer, the workers share what there is
+
+
+def device_of(rank: int) -> torch.device:
+    return torch.device("cuda", rank % torch.cuda.device_count()) if USE_GPU else torch.device("cpu")
+
 
 ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 
 # %% [markdown]
 # `RayResourcePool([4])` is one node with four places; `[4, 4]` would be two nodes. Ray keeps the places free for this
 # pool by a *placement group*. `max_colocate_count` says how many worker groups may share it: a worker then takes
-# `1 / max_colocate_count` of its GPU, by Ray's count, and the place has that many logical CPUs.
+# `1 / max_colocate_count` of its GPU, by Ray's count, and the place has that many logical CPUs. A worker that has a GPU
+# of Ray sees that one alone, as number 0; one that has none sees them all.
 
 # %%
-resource_pool = RayResourcePool([4], use_gpu=USE_GPU, max_colocate_count=2)
+resource_pool = RayResourcePool([4], use_gpu=OWN_GPUS, max_colocate_count=2)
 
 
 @ray.remote
 class GPUAccumulator(Worker):
     def __init__(self) -> None:
         super().__init__()
-        self.value = torch.zeros(1, device=DEVICE) + self.rank
+        self.value = torch.zeros(1, device=device_of(self.rank)) + self.rank
 
     def add(self, x: int) -> int:
         self.value += x
@@ -82,7 +91,7 @@ end(worker_group)
 # one pool of the *places* of two; nothing is moved, and groups on the two parts may go on. Ranks are counted anew.
 
 # %%
-resource_pool_1 = RayResourcePool([4], use_gpu=USE_GPU, max_colocate_count=2)
+resource_pool_1 = RayResourcePool([4], use_gpu=OWN_GPUS, max_colocate_count=2)
 worker_group_1 = RayWorkerGroup(resource_pool_1, class_with_args)
 output_1 = worker_group_1.execute_all_sync("add", x=[2, 2, 2, 2])
 print(output_1)

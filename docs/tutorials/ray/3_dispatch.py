@@ -8,7 +8,8 @@
 # - Which workers work? `execute_mode`: `Execute.ALL` (the default) or `Execute.RANK_ZERO`.
 # - Does the call wait? `blocking`: `True` (the default), or `False`, which returns references.
 #
-# Without an argument everything is on CPUs; `--gpu` takes four GPUs of one machine (in the notebook: `USE_GPU = True`).
+# Without an argument everything is on CPUs; `--gpu` takes four GPUs of one machine, or shares those that there are (in
+# the notebook: `USE_GPU = True`).
 
 # %%
 import os
@@ -24,10 +25,17 @@ from verl.single_controller.base.decorator import Dispatch, Execute, collect_all
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 
 USE_GPU = "--gpu" in sys.argv
-DEVICE = "cuda" if USE_GPU else "cpu"
+if USE_GPU and not torch.cuda.is_available():
+    sys.exit("--gpu: PyTorch finds no GPU here")
+OWN_GPUS = USE_GPU and torch.cuda.device_count() >= 4  # with fewer, the workers share what there is
+
+
+def device_of(rank: int) -> torch.device:
+    return torch.device("cuda", rank % torch.cuda.device_count()) if USE_GPU else torch.device("cpu")
+
 
 ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-resource_pool = RayResourcePool([4], use_gpu=USE_GPU, max_colocate_count=2)
+resource_pool = RayResourcePool([4], use_gpu=OWN_GPUS, max_colocate_count=2)
 
 # %% [markdown]
 # ## One to all
@@ -41,7 +49,7 @@ resource_pool = RayResourcePool([4], use_gpu=USE_GPU, max_colocate_count=2)
 class GPUAccumulatorDecorator(Worker):
     def __init__(self) -> None:
         super().__init__()
-        self.value = torch.zeros(1, device=DEVICE) + self.rank
+        self.value = torch.zeros(1, device=device_of(self.rank)) + self.rank
 
     @register(Dispatch.ONE_TO_ALL)
     def add(self, x: int) -> int:

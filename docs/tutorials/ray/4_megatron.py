@@ -15,7 +15,8 @@
 # | `ParallelLlamaMLP` | `MLP` of megatron-core, with the same SwiGLU |
 #
 # Without an argument: four ranks on CPUs over gloo, each size a sixty-fourth. `--gpu`: four GPUs over NCCL with the
-# sizes of Llama-2-7B (in the notebook: `USE_GPU = True`).
+# sizes of Llama-2-7B (in the notebook: `USE_GPU = True`). With fewer GPUs the ranks share them and stay with gloo: NCCL
+# wants a GPU for each rank.
 
 # %%
 import os
@@ -32,9 +33,16 @@ from verl.single_controller.base.decorator import Dispatch, make_nd_compute_data
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 
 USE_GPU = "--gpu" in sys.argv
-DEVICE = "cuda" if USE_GPU else "cpu"
 TENSOR_PARALLEL_SIZE = 4
 SEQUENCE, BATCH, HIDDEN, FFN_HIDDEN = (2048, 16, 4096, 11008) if USE_GPU else (32, 16, 64, 172)
+if USE_GPU and not torch.cuda.is_available():
+    sys.exit("--gpu: PyTorch finds no GPU here")
+OWN_GPUS = USE_GPU and torch.cuda.device_count() >= 4  # with fewer, the workers share what there is
+
+
+def device_of(rank: int) -> torch.device:
+    return torch.device("cuda", rank % torch.cuda.device_count()) if USE_GPU else torch.device("cpu")
+
 
 ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 
@@ -56,7 +64,10 @@ class MLPLayerWorker(Worker):
         super().__init__()
         from megatron.core import parallel_state
 
-        torch.distributed.init_process_group("nccl" if USE_GPU else "gloo")
+        self.device = device_of(self.rank)
+        if USE_GPU:
+            torch.cuda.set_device(self.device)
+        torch.distributed.init_process_group("nccl" if OWN_GPUS else "gloo")
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=TENSOR_PARALLEL_SIZE)
         self._register_dispatch_collect_info(
             "mlp",
@@ -95,7 +106,7 @@ class MLPLayerWorker(Worker):
         )
         torch.manual_seed(10)  # the same on each rank: each makes the whole matrix and keeps its part
         submodules = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
-        self.layer = MLP(config, submodules, ffn_hidden_size=ffn_hidden_size).to(DEVICE)
+        self.layer = MLP(config, submodules, ffn_hidden_size=ffn_hidden_size).to(self.device)
 
     @register(Dispatch.ONE_TO_ALL)
     def get_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -104,7 +115,7 @@ class MLPLayerWorker(Worker):
     @register(make_nd_compute_dataproto_dispatch_fn(mesh_name="mlp"))
     @torch.no_grad()
     def run_layer(self, batch: TensorDict) -> TensorDict:
-        y, _ = self.layer(batch["x"].transpose(0, 1).contiguous().to(DEVICE))
+        y, _ = self.layer(batch["x"].transpose(0, 1).contiguous().to(self.device))
         return TensorDict({"y": y.transpose(0, 1).contiguous().cpu()}, batch_size=batch.batch_size)
 
     @register(make_nd_compute_dataproto_dispatch_fn(mesh_name="pairs"))
@@ -119,7 +130,7 @@ class MLPLayerWorker(Worker):
 # finds Megatron. `worker_env` shows that folder to these workers alone. (Where Megatron is installed, it does nothing.)
 
 # %%
-resource_pool = RayResourcePool([4], use_gpu=USE_GPU, max_colocate_count=1)
+resource_pool = RayResourcePool([4], use_gpu=OWN_GPUS, max_colocate_count=1)
 layer_worker_group = RayWorkerGroup(
     resource_pool,
     RayClassWithInitArgs(cls=MLPLayerWorker),
