@@ -44,6 +44,11 @@ def get_library(package: str, extra: Sequence[str], work: Path) -> Library:
     return Library(name, version, tree, wheels, BASE_IMAGE)
 
 
+def make_wheels(folder: Path) -> Mapping[str, bytes]:
+    """What pytest needs, pinned with digests in `requirements.txt`."""
+    return _wheels([f"pytest=={importlib.metadata.version('pytest')}"], "", folder)
+
+
 def read_tree(folder: Path) -> dict[str, bytes]:
     """The files of a source tree, without what is made from it."""
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
