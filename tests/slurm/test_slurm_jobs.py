@@ -38,6 +38,14 @@ def test_the_runs_token_is_its_users_alone(submit: Submit) -> None:
     assert "\n64\n" in job.output
 
 
+def test_what_a_failed_start_of_ray_left_behind_is_ended_too(submit: Submit, cluster: SlurmCluster) -> None:
+    job = submit(
+        "(AGENTIC_RAY_OF_JOB=$SLURM_JOB_ID setsid setsid -f sleep 314 >/dev/null 2>&1 </dev/null); echo started"
+    )
+    assert job.await_state("COMPLETED", "FAILED") == "COMPLETED", job.output
+    assert not [words for words in cluster.processes_of("node1").values() if "sleep 314" in words]
+
+
 def test_a_run_that_cannot_go_on_fails_with_its_own_exit_code(submit: Submit, cluster: SlurmCluster) -> None:
     job = submit("exit 78")
     assert job.await_state("COMPLETED", "FAILED") == "FAILED"

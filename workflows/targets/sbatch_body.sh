@@ -63,7 +63,7 @@ ray_node() { # [HEAD-ADDRESS]
     if [[ -n $device ]]; then export NCCL_SOCKET_IFNAME=$device GLOO_SOCKET_IFNAME=$device TP_SOCKET_IFNAME=$device; fi
     # Ray adds 15 to its workers' niceness; beside any other process they then starve. A node that is told to end has
     # nothing to hand over, and would wait 30 s for it.
-    export VLLM_HOST_IP=$address RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0 RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0
+    export AGENTIC_RAY_OF_JOB=$SLURM_JOB_ID VLLM_HOST_IP=$address RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0 RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0
     local ray=("${IN_IMAGE[@]}" "${PYTHON[@]}" -m ray.scripts.scripts start --block --disable-usage-stats
         --node-ip-address="$address" --num-cpus="$RAY_CPUS" --num-gpus="$RAY_GPUS"
         --object-store-memory="$OBJECT_STORE_BYTES")
@@ -171,7 +171,16 @@ end_ray() {
     for step in "${STEPS[@]}"; do kill -TERM "$step" 2>/dev/null || true; done
     for step in "${STEPS[@]}"; do await_end "$step" 15 || kill -KILL "$step" 2>/dev/null || true; done
     timeout 15 srun --overlap --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --job-name=tidy \
-        rm -rf "$SESSIONS" 2>/dev/null || rm -rf "$SESSIONS"
+        bash -c "SESSIONS=$SESSIONS; $(declare -f tidy); tidy" 2>/dev/null || tidy
+}
+
+# A start that failed may have left agents behind, which Slurm loses sight of where it tracks processes by their parents.
+tidy() {
+    local entry
+    for entry in /proc/[0-9]*; do
+        if grep -qszx "AGENTIC_RAY_OF_JOB=$SLURM_JOB_ID" "$entry/environ"; then kill -KILL "${entry#/proc/}" || true; fi
+    done
+    rm -rf "$SESSIONS"
 }
 
 # Ray's steps may hear that a job is cancelled before this script does: a lost node then, and no reason to come back.
