@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 NODES = ("node1", "node2")
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "unshare", "nsenter", "setpriv", "ip")
 READY_SECONDS = 30.0
@@ -175,10 +176,11 @@ class SlurmCluster:
         """Make a node's namespaces; they end with a process that ends with this one."""
         own = self.folder / f"tmp-{name}"
         own.mkdir(mode=0o1777)
+        kept = {path: own / path.relative_to("/tmp") for path in (self.shared, ROOT) if path.is_relative_to("/tmp")}
+        keep = "".join(f"mkdir -p {there} && mount --bind {path} {there} && " for path, there in kept.items())
         make = (
             f"hostname {name} && mount --bind {self.folder}/hosts /etc/hosts && ip link set lo up && "
-            f"mount --bind {self.shared} /mnt && mount --bind {own} /tmp && mkdir -p {self.shared} && "
-            f"mount --bind /mnt {self.shared} && umount /mnt && mount -t tmpfs tmpfs /dev/shm && "
+            f"{keep}mount --rbind {own} /tmp && mount -t tmpfs tmpfs /dev/shm && "
             f"touch {self.folder}/{name}.held && exec sleep infinity"
         )
         spaces = ["--net", "--uts", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]

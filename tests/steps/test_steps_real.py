@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import signal
 import socket
@@ -68,6 +69,9 @@ def chain() -> list[tuple[Any, dict[str, Any]]]:
 MADE_IN = {"download-data": "datasets", "download-model": "models", "build-images": "images"}
 """Folders that all runs share, by the step that fills them."""
 
+PARTIAL = re.compile(r"\.(report\.(json|html)|reproduce\.yaml)\.\d+")
+"""What the report is written to before it takes its place, which a kill may leave."""
+
 TIMES = {"started", "ended", "updated", "seconds", "attempt", "phases"}
 COUNTS = {"built", "reused", "sandboxes", "free_memory_gib", "free_disk_gib"}
 """What differs from one run of the same to the next, beside names of layers."""
@@ -80,12 +84,17 @@ def timeless(value: Any) -> Any:
 
 
 def content(workspace: Path) -> dict[str, Any]:
-    """What the steps made, without times; of an image its index, and what its own layer adds to the base."""
+    """What the steps made, without times; of an image its index, and what its own layer adds to the base.
+
+    Not the beginning of a file that a killed writer left beside it: readers never look there.
+    """
     kept: dict[str, Any] = {}
     for place in ("datasets", "models", "images/index", "runs/r"):
         for path in sorted((workspace / place).rglob("*")):
             name = str(path.relative_to(workspace))
             if not path.is_file() or path.suffix in (".lock", ".log", ".html") or "/progress/" in name:
+                continue
+            if PARTIAL.fullmatch(path.name):
                 continue
             kept[name] = timeless(json.loads(path.read_bytes())) if path.suffix == ".json" else path.read_bytes()
             if place == "images/index":
