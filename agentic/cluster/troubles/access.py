@@ -31,7 +31,9 @@ KINDS = (
         (
             sign(
                 ASKING,
-                r'cannot \S+ resource "[^"]+"|\S+ may not \S+ \S+: add it to|the account lacks the right',
+                # A kubelet may read a pod's claims only once the API server's graph knows the pod: it asks again.
+                r'User "(?!system:node:)[^"]+" cannot \S+ resource "[^"]+"|\S+ may not \S+ \S+: add it to'
+                r"|the account lacks the right",
                 "kube-apiserver 1.34, endpoints/handlers/responsewriters/errors.go",
             ),
         ),
