@@ -173,6 +173,21 @@ async def test_a_timed_out_command_takes_its_daemons_along_but_not_those_of_othe
     assert left.text == "sleep 701\n"
 
 
+async def test_a_command_that_ends_at_its_deadline_has_ended_and_costs_nobody_a_sandbox(
+    provider: BubblewrapProvider, make_spec: MakeSpec
+) -> None:
+    sandbox, neighbour = await provider.acquire(make_spec()), await provider.acquire(make_spec())
+    spawner = (await provider.client()).pid
+    running = asyncio.create_task(sandbox.exec("sleep 0.3; echo done", timeout_seconds=0.6))
+    await asyncio.sleep(0.1)
+    os.kill(spawner, signal.SIGSTOP)  # It sees both at once: that the command has ended, and that its time is over.
+    await asyncio.sleep(0.8)
+    os.kill(spawner, signal.SIGCONT)
+    result = await running
+    assert (result.text, result.exit_code, result.timed_out) == ("done\n", 0, False)
+    assert (await neighbour.exec("echo lives")).text == "lives\n"
+
+
 async def test_background_processes_live_on_and_their_output_blocks_nobody(
     provider: BubblewrapProvider, make_spec: MakeSpec
 ) -> None:

@@ -9,6 +9,7 @@ that it started, however detached; without cgroups, what began in the sandbox af
 # ruff: noqa: PTH106, PTH110, PTH115, PTH123, PTH208
 
 import contextlib
+import errno
 import os
 import signal
 from dataclasses import dataclass, field
@@ -95,20 +96,27 @@ def is_running(pid: int) -> bool:
 
 
 def kill_cgroup(folder: str) -> None:
-    """Kill every process in a cgroup, even one that forks as fast as it can."""
+    """Kill every process in a cgroup, even one that forks as fast as it can. One that was removed holds none."""
     if os.path.exists(folder + "/cgroup.kill"):
         _write(folder + "/cgroup.kill", "1")
         return
     with contextlib.suppress(OSError):
         _write(folder + "/pids.max", "0")
     for _ in range(KILL_ROUNDS):
-        with open(folder + "/cgroup.procs") as handle:
-            pids = [int(line) for line in handle if is_running(int(line))]
+        pids = {pid for pid in _members(folder) if is_running(pid)}
         if not pids:
             return
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all(pids)
+
+
+def _members(folder: str) -> list[int]:
+    try:
+        with open(folder + "/cgroup.procs") as handle:
+            return [int(line) for line in handle]
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENODEV):
+            return []
+        raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from agentic.sandbox.local.spawner import syscalls, wire
 from agentic.sandbox.local.spawner.commands import Commands
 from agentic.sandbox.local.spawner.loop import NEVER, Channel, Loop
-from agentic.sandbox.local.spawner.processes import RunningSandbox, remove_cgroup
+from agentic.sandbox.local.spawner.processes import RunningCommand, RunningSandbox, remove_cgroup
 from agentic.sandbox.local.spawner.starts import Starts, write_file
 
 ROOTLESS_STAGE = "rootless"
@@ -36,17 +36,20 @@ class Server:
         """Serve until the owner is gone, then kill everything."""
         self._loop.watch(os.pidfd_open(owner), self._loop.stop)
         while not self._loop.is_done:
-            commands = [command for sandbox in self._sandboxes.values() for command in sandbox.commands.values()]
-            deadline = min((command.deadline for command in commands), default=NEVER)
+            deadline = min((command.deadline for command in self._running_commands()), default=NEVER)
             self._loop.run_once(min(deadline, self._starts.next_deadline()))
             now = time.monotonic()
             self._starts.enforce_deadlines(now)
-            for command in commands:
+            # Asked again: one that ended in this round is not timed out, its process and cgroup are no longer its own.
+            for command in self._running_commands():
                 if command.deadline <= now:
                     command.time_out()
         self._starts.kill_all()
         for sandbox in self._sandboxes.values():
             sandbox.kill()
+
+    def _running_commands(self) -> list[RunningCommand]:
+        return [command for sandbox in self._sandboxes.values() for command in sandbox.commands.values()]
 
     def _handle(self, request: dict[str, Any], body: bytes) -> None:
         operation = request["op"]
