@@ -173,18 +173,25 @@ async def test_a_timed_out_command_takes_its_daemons_along_but_not_those_of_othe
     assert left.text == "sleep 701\n"
 
 
-async def test_a_command_that_ends_at_its_deadline_has_ended_and_costs_nobody_a_sandbox(
+async def test_a_command_that_ends_in_time_has_not_timed_out_however_late_that_is_seen(
     provider: BubblewrapProvider, make_spec: MakeSpec
 ) -> None:
-    sandbox, neighbour = await provider.acquire(make_spec()), await provider.acquire(make_spec())
+    sandbox = await provider.acquire(make_spec())
     spawner = (await provider.client()).pid
     running = asyncio.create_task(sandbox.exec("sleep 0.3; echo done", timeout_seconds=0.6))
     await asyncio.sleep(0.1)
-    os.kill(spawner, signal.SIGSTOP)  # It sees both at once: that the command has ended, and that its time is over.
+    os.kill(spawner, signal.SIGSTOP)  # It wakes to a command that has ended and to its deadline at once.
     await asyncio.sleep(0.8)
     os.kill(spawner, signal.SIGCONT)
     result = await running
     assert (result.text, result.exit_code, result.timed_out) == ("done\n", 0, False)
+
+
+async def test_ends_and_deadlines_that_meet_lose_no_sandbox(provider: BubblewrapProvider, make_spec: MakeSpec) -> None:
+    sandbox, neighbour = await provider.acquire(make_spec()), await provider.acquire(make_spec())
+    deadlines = [0.4 + milliseconds / 1000 for milliseconds in range(60)]
+    results = await asyncio.gather(*(sandbox.exec("sleep 0.4", timeout_seconds=seconds) for seconds in deadlines))
+    assert {(result.exit_code, result.timed_out) for result in results} <= {(0, False), (124, True)}
     assert (await neighbour.exec("echo lives")).text == "lives\n"
 
 

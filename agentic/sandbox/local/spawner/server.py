@@ -15,7 +15,7 @@ from typing import Any
 from agentic.sandbox.local.spawner import syscalls, wire
 from agentic.sandbox.local.spawner.commands import Commands
 from agentic.sandbox.local.spawner.loop import NEVER, Channel, Loop
-from agentic.sandbox.local.spawner.processes import RunningCommand, RunningSandbox, remove_cgroup
+from agentic.sandbox.local.spawner.processes import RunningCommand, RunningSandbox, is_running, remove_cgroup
 from agentic.sandbox.local.spawner.starts import Starts, write_file
 
 ROOTLESS_STAGE = "rootless"
@@ -40,9 +40,9 @@ class Server:
             self._loop.run_once(min(deadline, self._starts.next_deadline()))
             now = time.monotonic()
             self._starts.enforce_deadlines(now)
-            # Asked again: one that ended in this round is not timed out, its process and cgroup are no longer its own.
+            # Asked again: what ended in this round owns neither its process id nor its cgroup any more.
             for command in self._running_commands():
-                if command.deadline <= now:
+                if command.deadline <= now and is_running(command.pid):
                     command.time_out()
         self._starts.kill_all()
         for sandbox in self._sandboxes.values():
