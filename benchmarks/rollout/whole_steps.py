@@ -1,8 +1,8 @@
 """Whole training steps with our agent loop and with verl's own: stock verl, vLLM, Ray, the same policy and tasks.
 
-The policy, data and settings of a demo run's workspace are used and left alone. Each loop trains so many steps in a run
-of its own, one after the other; the time of a step is verl's `timing_s/step`, and the first one, which warms up, is
-left out.
+The policy, data and settings of a demo run's workspace are used and left alone, and the policy stays as it is. Each
+loop trains so many steps in a run of its own, one after the other; the time of a step is verl's `timing_s/step`, and
+the first one, which warms up, is left out.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[2]
 LOOPS = {"verl ToolAgentLoop": "verls_loop.Verls", "ours": "step_loops.Ours"}
 TOOL_SECONDS = (1.0, 10.0)
 """An edit, and a run of a test suite."""
+STANDSTILL = 1e-12
+"""A learning rate: rewards are drawn here, and policies that learned from them would call tools unequally often."""
 RATIO = 1.05
 """The goal."""
 PARTS = ("step", "gen", "old_log_prob", "update_actor", "update_weights")
@@ -38,6 +40,7 @@ def make_job(workspace: Path, runs: Path, name: str, steps: int) -> TrainJob:
     if not found:
         raise SystemExit(f"{workspace} has no run: make one with AGENTIC_WORKSPACE={workspace} make demo")
     known = json.loads(found[0].read_text())
+    rare = 10 * steps
     at_once = known["train"]["prompts_per_step"] * known["train"]["rollouts_per_prompt"]
     return TrainJob(
         run_id=name,
@@ -45,7 +48,8 @@ def make_job(workspace: Path, runs: Path, name: str, steps: int) -> TrainJob:
         model_dir=workspace / "models" / known["model"]["name"],
         data_dir=workspace / "datasets" / known["data"]["name"],
         store_dir=workspace / "images",
-        train=known["train"] | {"steps": steps, "validate_every": 10 * steps, "save_every": 10 * steps},
+        train=known["train"]
+        | {"steps": steps, "learning_rate": STANDSTILL, "validate_every": rare, "save_every": rare},
         ray=known["ray"],
         rollout=known["rollout"] | {"keep_trials": "none", "concurrency": at_once},
         sandbox=known["sandbox"],
