@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import resource
 import statistics
+import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -65,17 +66,18 @@ class Tally:
     concurrency: int
     times: Times = field(default_factory=Times)
     failures: list[str] = field(default_factory=list)
-    wall_seconds: float = 0.0
+    rates: list[float] = field(default_factory=list)
+    """Commands a second, of each pass: a pass in which the whole machine stood still does not count for the median."""
     cpu_seconds: float = 0.0
 
     async def run(self, work: Callable[[int], Awaitable[None]], count: int) -> None:
         """`work(number)` for all numbers, so many at a time; only what went well is timed."""
         numbers = iter(range(count))
-        started, before = time.perf_counter(), cpu_seconds()
+        done, started, before = len(self.times.seconds), time.perf_counter(), cpu_seconds()
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self.concurrency, count)):
                 group.create_task(self._work_off(work, numbers))
-        self.wall_seconds += time.perf_counter() - started
+        self.rates.append((len(self.times.seconds) - done) / (time.perf_counter() - started))
         self.cpu_seconds += cpu_seconds() - before
 
     async def _work_off(self, work: Callable[[int], Awaitable[None]], numbers: Iterator[int]) -> None:
@@ -90,7 +92,7 @@ class Tally:
         return {
             "concurrency": self.concurrency,
             **self.times.summary(),
-            "per_second": round(done / self.wall_seconds, 1),
+            "per_second": round(statistics.median(self.rates), 1),
             "client_cpu_ms_each": round(self.cpu_seconds * 1000 / (done + len(self.failures)), 2),
             "failed": len(self.failures),
             **({"first_failure": self.failures[0]} if self.failures else {}),

@@ -26,6 +26,8 @@ from testbed.tools import Toolbox
 IMAGE = "agentic/base:local"
 EXEC_SERVER_IMAGE = "localhost/agentic/exec-server:benchmark"
 ROOT = Path(__file__).parents[2]
+SETTLE_SECONDS = 3.0
+"""Between two ways: the node still tidies up after the one's commands, at the expense of the other's."""
 ACK_MEGABYTES = 16
 """Its download takes half a second of CPU for each."""
 
@@ -47,7 +49,7 @@ class Plan:
     """Sandboxes on fake nodes, for the client's own cost."""
 
 
-FULL = Plan(40, {1: (5, 30), 100: (3, 150), 1000: (1, 1000)}, megabytes=400, transfers=2, claims=20, held=1000)
+FULL = Plan(40, {1: (5, 30), 100: (5, 200), 1000: (3, 1000)}, megabytes=400, transfers=2, claims=20, held=1000)
 QUICK = Plan(3, {1: (2, 5), 16: (1, 32)}, megabytes=16, transfers=1, claims=3, held=50)
 
 
@@ -137,10 +139,13 @@ async def measure_exec(bench: Bench) -> dict[str, Any]:
 async def alternate(
     bench: Bench, ways: Sequence[Way], concurrency: int, passes: int, commands: int
 ) -> list[dict[str, Any]]:
-    """In passes over all ways, so that a slow minute hits all alike."""
+    """In passes over all ways, each begun by another one, so that slow minutes hit all alike."""
     tallies = [Tally(concurrency) for _ in ways]
     for number in range(passes):
-        for way, tally in zip(ways, tallies, strict=True):
+        pairs = list(zip(ways, tallies, strict=True))
+        first = number % len(pairs)
+        for way, tally in pairs[first:] + pairs[:first]:
+            await asyncio.sleep(SETTLE_SECONDS)
             await tally.run(lambda number, way=way: way.run(number % bench.plan.sandboxes), commands)  # type: ignore[misc]
             bench.say(f"  {concurrency} at once, pass {number + 1} of {passes}: {way.name} {tally.row()}")
     rows = [{"way": way.name, **tally.row()} for way, tally in zip(ways, tallies, strict=True)]
