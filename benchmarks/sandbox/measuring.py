@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import resource
 import statistics
-import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
