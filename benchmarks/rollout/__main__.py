@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import datetime
 import json
+import signal
 import statistics
 import sys
 from collections.abc import Sequence
@@ -119,6 +120,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=6, help="of each loop, for --whole-steps")
     parser.add_argument("--output", type=Path, help="where the JSON goes; table and picture land beside it")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # Ends Ray and trials on the way.
     known = json.loads(options.output.read_text()) if options.output and options.output.is_file() else {}
     result = known | asyncio.run(measure(options))
     if all(part in result for part in ("loads", "beside_bare", "faults")):
