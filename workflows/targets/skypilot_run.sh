@@ -49,6 +49,22 @@ end() { # PID SECONDS
     done
     kill -KILL "$1" 2>/dev/null || true
 }
+# Ray that is ended in the middle of a start leaves some of its processes, and all carry this.
+RAY_MARK="$RUN_ID $SKYPILOT_NODE_RANK"
+tidy() {
+    local entry is_clear try
+    for ((try = 0; try < 50; try++)); do
+        is_clear=yes
+        for entry in /proc/[0-9]*; do
+            if grep -qszx "AGENTIC_RAY_OF_NODE=$RAY_MARK" "$entry/environ" 2>/dev/null; then
+                is_clear=no
+                kill -KILL "${entry#/proc/}" 2>/dev/null || true
+            fi
+        done
+        if [[ $is_clear == yes ]]; then return; fi
+        sleep 0.1
+    done
+}
 finish() {
     local code=$?
     trap '' EXIT TERM INT
@@ -57,6 +73,7 @@ finish() {
     # The payload leads a group of its own, of which nothing stays.
     [[ -z $PAYLOAD_PID ]] || kill -KILL -- "-$PAYLOAD_PID" 2>/dev/null
     end "$RAY_PID" 30
+    tidy
     rm -rf "$SESSIONS"
     say "node $SKYPILOT_NODE_RANK of run $RUN_ID ends with exit code $code"
     exit "$code"
@@ -79,7 +96,7 @@ start() {
 }
 start_ray() {
     put_off_signals
-    started "${ray[@]}" "$@" &
+    AGENTIC_RAY_OF_NODE=$RAY_MARK started "${ray[@]}" "$@" &
     RAY_PID=$!
     hear_signals
 }
