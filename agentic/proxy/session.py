@@ -36,6 +36,10 @@ class Phase(StrEnum):
     SEALED = "sealed"
 
 
+OURS = frozenset({"engine", "restart", "proxy", "journal"})
+"""Why a call failed without a token, when it was not for anything that the client did."""
+
+
 class CallState(StrEnum):
     """Where a call is."""
 
@@ -101,6 +105,8 @@ class Session:
         self._by_reply_id: dict[str, int] = {}
         self._cut: Counter[str] = Counter()
         self._sampled_tokens = 0
+        self._excused = 0
+        """Calls that failed by no doing of the client's."""
         self._running: set[int] = set()
         self._made: SealedSession | None = None
         """The result as sealing made it, until somebody takes it; what happens in between spoils it."""
@@ -135,6 +141,7 @@ class Session:
                 self.calls[event.call].state = CallState.FAILED
                 self._running.discard(event.call)
                 self._cut[event.cut] += 1
+                self._excused += event.cut in OURS
             case Overflowed():
                 self.overflowed = True
             case Lost():
@@ -229,7 +236,8 @@ class Session:
         """How a planned call is sampled; refuses what does not fit into the session's budget."""
         if self.phase is not Phase.OPEN:
             raise SessionSealed(f"session {self.spec.session_id} is {self.phase}: open another one")
-        if len(self.calls) >= self.spec.max_calls:
+        # As many may be excused as may be made: no client fills the journal by asking an engine that is down.
+        if len(self.calls) - min(self._excused, self.spec.max_calls) >= self.spec.max_calls:
             raise CallLimitReached(f"all {self.spec.max_calls} calls of this session are used up")
         running = [self.calls[n] for n in self._running if self.calls[n].state is CallState.RUNNING]
         if self.spec.max_parallel_calls is not None and len(running) >= self.spec.max_parallel_calls:

@@ -150,6 +150,26 @@ def test_calls_are_counted_until_the_limit() -> None:
         session.admit_call(Plan(Relation.NEW_ROOT, None, PROMPT, 2, 2), None, ())
 
 
+@pytest.mark.parametrize("cut", ["engine", "restart", "proxy", "journal"])
+def test_calls_that_fail_by_no_doing_of_the_client_do_not_count_up_to_as_many_again(cut: str) -> None:
+    session, plan = opened(max_calls=2), Plan(Relation.NEW_ROOT, None, PROMPT, 2, 2)
+    for _ in range(2):
+        session.apply(Failed(call=started(session, "b"), cut=cut))
+    for _ in range(2):
+        session.admit_call(plan, None, ())
+        session.apply(Failed(call=started(session, "b"), cut=cut))
+    with pytest.raises(CallLimitReached, match="all 2 calls"):
+        session.admit_call(plan, None, ())
+
+
+@pytest.mark.parametrize("cut", ["refused", "abandoned", "timeout", "sealed"])
+def test_calls_that_the_client_lost_count(cut: str) -> None:
+    session = opened(max_calls=1)
+    session.apply(Failed(call=started(session, "b"), cut=cut))
+    with pytest.raises(CallLimitReached, match="all 1 calls"):
+        session.admit_call(Plan(Relation.NEW_ROOT, None, PROMPT, 2, 2), None, ())
+
+
 def test_a_sealed_session_takes_nothing_in() -> None:
     session = opened()
     number = started(session, "b")
