@@ -63,11 +63,12 @@ def head_environment(run_id: str, workspace: Path, token_file: Path, *, device: 
     return variables | (cpu_environment(threads) if device == "cpu" else {})
 
 
-def cpu_environment(threads: int) -> dict[str, str]:
+def cpu_environment(threads: int, *, has_critic: bool = False) -> dict[str, str]:
     """For verl and vLLM without a GPU; see `agentic.training.platform`."""
+    modules = ["agentic.training.platform.cpu", *(["agentic.training.platform.critic"] if has_critic else [])]
     return {
         "VERL_PLATFORM": "cpu",
-        "VERL_USE_EXTERNAL_MODULES": "agentic.training.platform.cpu",
+        "VERL_USE_EXTERNAL_MODULES": ",".join(modules),
         "VERL_ENGINE_DEVICE": "cuda",
         # Compilation would take longer than a short run trains.
         "TORCHDYNAMO_DISABLE": "1",
@@ -86,6 +87,7 @@ def trainer_environment(
     token_file: Path,
     rollout_config: Path,
     metrics: Path,
+    has_critic: bool = False,
 ) -> dict[str, str]:
     """For `verl.trainer.main_ppo` and every Ray worker that it starts."""
     variables = {
@@ -93,4 +95,4 @@ def trainer_environment(
         CONFIG_VARIABLE: str(rollout_config),
         "VERL_FILE_LOGGER_PATH": str(metrics),
     }
-    return variables | (cpu_environment(threads) if device == "cpu" else {})
+    return variables | (cpu_environment(threads, has_critic=has_critic) if device == "cpu" else {})

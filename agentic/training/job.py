@@ -99,6 +99,7 @@ def prepare(job: TrainJob, plan: resume.Plan, address: str | None = None, tool_f
         token_file=ray_cluster.token_file(job.run_dir),
         rollout_config=rollout_config,
         metrics=attempt,
+        has_critic=job.train.algorithm == "ppo",
     )
     head = address or ensure_cluster(job.run_id, job.run_dir, job.ray, job.train)
     arguments.append(f"+ray_kwargs.ray_init.address={head}")

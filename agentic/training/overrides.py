@@ -73,7 +73,7 @@ def verl_overrides(
     if train.algorithm == "ppo":
         owned |= _critic(train, sizing, paths)
     if train.device == "cpu":
-        owned |= cpu_overrides(train)
+        owned |= cpu_overrides(train) | (_cpu_critic() if train.algorithm == "ppo" else {})
     _refuse_owned(train.overrides, owned)
     return [f"{key}={_text(value)}" for key, value in owned.items()] + list(train.overrides)
 
@@ -225,7 +225,7 @@ def _trainer(train: TrainSettings, paths: JobPaths, *, run_id: str) -> Overrides
         "trainer.total_epochs": train.steps,
         "trainer.test_freq": train.validate_every,
         "trainer.save_freq": train.save_every,
-        "trainer.max_actor_ckpt_to_keep": "null" if train.keep_checkpoints is None else train.keep_checkpoints,
+        "trainer.max_actor_ckpt_to_keep": _kept(train),
         "trainer.v1.trainer_mode": "sync",
         "trainer.v1.sampler.custom_sampler.path": "pkg://agentic.training.sampler",
         "trainer.v1.sampler.custom_sampler.name": "AuditedReplayBuffer",
@@ -238,6 +238,10 @@ def _trainer(train: TrainSettings, paths: JobPaths, *, run_id: str) -> Overrides
     }
 
 
+def _kept(train: TrainSettings) -> int | str:
+    return "null" if train.keep_checkpoints is None else train.keep_checkpoints
+
+
 def _critic(train: TrainSettings, sizing: Sizing, paths: JobPaths) -> Overrides:
     return {
         "critic.model.path": paths.model_dir,
@@ -246,6 +250,7 @@ def _critic(train: TrainSettings, sizing: Sizing, paths: JobPaths) -> Overrides:
         **_batching("critic", "ppo_", train),
         "critic.fsdp.param_offload": sizing.offload,
         "critic.fsdp.optimizer_offload": sizing.offload,
+        "trainer.max_critic_ckpt_to_keep": _kept(train),
     }
 
 
@@ -269,4 +274,13 @@ def cpu_overrides(train: TrainSettings) -> Overrides:
         f"+{ROLLOUT}.engine_kwargs.vllm.distributed_executor_backend": IN_PROCESS_EXECUTOR,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         "reward.num_workers": 1,
+    }
+
+
+def _cpu_critic() -> Overrides:
+    return {
+        "critic.strategy": "fsdp2",
+        "critic.model.use_remove_padding": False,
+        "critic.fsdp.use_torch_compile": False,
+        "+critic.fsdp.mixed_precision.param_dtype": "fp32",
     }

@@ -32,6 +32,10 @@ CASES = {
         ),
         TINY,
     ),
+    "cpu-ppo": (
+        TrainSettings(device="cpu", gpus_per_node=1, dtype="float32", micro_batch_rollouts=64, algorithm="ppo"),
+        TINY,
+    ),
     "cpu-tools": (
         TrainSettings(device="cpu", gpus_per_node=1, dtype="float32", micro_batch_rollouts=64, agent_loop="tool_agent"),
         TINY,
