@@ -67,8 +67,8 @@ class SessionSpec(BaseModel):
     max_response_tokens: int = Field(gt=0)
     """Room of everything after the first prompt on a path, observations included."""
     max_calls: int = Field(gt=0)
-    """Generations that the session may start; a retry is not a new one, nor one that the engine failed at before it
-    gave a token, up to as many again."""
+    """Generations that the session may start. A retry is not a new one, and one that engine or proxy lost without a
+    token on record does not count, up to as many again."""
     max_sampled_tokens: int | None = Field(None, gt=0)
     """Tokens that all calls together may sample; None: as many as the other limits allow."""
     max_parallel_calls: int | None = Field(None, gt=0)

@@ -36,8 +36,8 @@ class Phase(StrEnum):
     SEALED = "sealed"
 
 
-OURS = frozenset({"engine", "restart", "proxy", "journal"})
-"""Why a call failed without a token, when it was not for anything that the client did."""
+EXCUSED_CUTS = frozenset({"engine", "restart", "proxy"})
+"""Why a call failed and left no token on record, when it was not for anything that the client did."""
 
 
 class CallState(StrEnum):
@@ -141,7 +141,7 @@ class Session:
                 self.calls[event.call].state = CallState.FAILED
                 self._running.discard(event.call)
                 self._cut[event.cut] += 1
-                self._excused += event.cut in OURS
+                self._excused += event.cut in EXCUSED_CUTS
             case Overflowed():
                 self.overflowed = True
             case Lost():

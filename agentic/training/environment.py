@@ -1,7 +1,7 @@
 """Environment variables of the trainer, of Ray and of the engine. Pure.
 
 Ray's workers inherit the environment of the process that started the head, not the trainer's, so the same variables are
-given to both.
+given to both; what is the trainer's alone reaches its workers by the job's own environment.
 """
 
 from pathlib import Path

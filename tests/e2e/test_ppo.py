@@ -1,5 +1,5 @@
-"""The demo in short with `train.algorithm=ppo`: verl trains a critic beside the policy, goes on from a checkpoint of both,
-and what is trained is what was sampled.
+"""The demo in short with `train.algorithm=ppo`: verl trains a critic beside the policy, saves both and goes on from
+there, and what is trained is what was sampled.
 
 Everything is real: the workflow's local run, bubblewrap, Harbor's trials, the proxy, vLLM, Ray and verl.
 """
@@ -63,4 +63,7 @@ def test_a_critic_is_trained_saved_and_gone_on_with(tmp_path: Path) -> None:
 
     submit(tmp_path, "local", "--profile", "demo", "--run-id", RUN_ID, *SETTINGS, "train.steps=3")
     assert sorted(metrics_of(run_dir)) == [1, 2, 3]
+    assert len(read_records(run_dir, Phase.TRAIN)) == 3 * 4 * 4, "no step is trained twice"
     assert audit(run_dir).holds
+    last = sorted(run_dir.glob("metrics/*.jsonl"))[-1].read_text().splitlines()
+    assert {json.loads(line)["step"] for line in last} <= {2, 3}

@@ -255,8 +255,8 @@ main() {
 # A script that is killed ends nothing, and where Slurm tracks processes by their parents it loses sight of the payload.
 watch_over_payload() {
     # shellcheck disable=SC2016 # the inner shell's own
-    setsid bash -c 'while kill -0 "$0" && kill -0 "$1"; do sleep 2; done; kill -KILL -- "-$1"' $$ "$PAYLOAD_PID" \
-        </dev/null >/dev/null 2>&1 3>&- &
+    setsid bash -c 'trap "" TERM INT USR1; while kill -0 "$0" && kill -0 "$1"; do sleep 2; done; kill -KILL -- "-$1"' \
+        $$ "$PAYLOAD_PID" </dev/null >/dev/null 2>&1 3>&- &
 }
 
 run_payload() {

@@ -64,6 +64,7 @@ tidy() {
         if [[ $is_clear == yes ]]; then return; fi
         sleep 0.1
     done
+    say "some of Ray's processes did not end on node $SKYPILOT_NODE_RANK"
 }
 finish() {
     local code=$?

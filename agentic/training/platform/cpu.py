@@ -1,6 +1,6 @@
 """verl's platform plug-in for a machine without an accelerator.
 
-Loaded in every process by `VERL_USE_EXTERNAL_MODULES=agentic.training.platform.cpu` with `VERL_PLATFORM=cpu`, and
+Loaded in every process by name, in `VERL_USE_EXTERNAL_MODULES`, with `VERL_PLATFORM=cpu`, and
 `VERL_ENGINE_DEVICE=cuda`, which makes verl hand out its ordinary FSDP engine: that engine is device agnostic.
 
 What it must provide: the device calls that verl makes without asking whether the device has them; one *logical* Ray

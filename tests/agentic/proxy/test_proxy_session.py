@@ -150,7 +150,7 @@ def test_calls_are_counted_until_the_limit() -> None:
         session.admit_call(Plan(Relation.NEW_ROOT, None, PROMPT, 2, 2), None, ())
 
 
-@pytest.mark.parametrize("cut", ["engine", "restart", "proxy", "journal"])
+@pytest.mark.parametrize("cut", ["engine", "restart", "proxy"])
 def test_calls_that_fail_by_no_doing_of_the_client_do_not_count_up_to_as_many_again(cut: str) -> None:
     session, plan = opened(max_calls=2), Plan(Relation.NEW_ROOT, None, PROMPT, 2, 2)
     for _ in range(2):

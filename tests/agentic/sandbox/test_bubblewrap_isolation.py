@@ -187,7 +187,20 @@ async def test_a_command_that_ends_in_time_has_not_timed_out_however_late_that_i
     assert (result.text, result.exit_code, result.timed_out) == ("done\n", 0, False)
 
 
+async def test_a_program_whose_first_thread_has_ended_still_times_out(
+    provider: BubblewrapProvider, make_spec: MakeSpec
+) -> None:
+    sandbox = await provider.acquire(make_spec())
+    lasts = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start()"
+    program = f"{lasts}; ctypes.CDLL(None).pthread_exit(None)"
+    result = await asyncio.wait_for(sandbox.exec(["python3", "-S", "-E", "-c", program], timeout_seconds=2), 20)
+    assert result.timed_out
+    left = await sandbox.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'pthread_[e]xit'")
+    assert left.text == "0\n"
+
+
 async def test_ends_and_deadlines_that_meet_lose_no_sandbox(provider: BubblewrapProvider, make_spec: MakeSpec) -> None:
+    """Where a command has a cgroup, which is removed as it ends."""
     sandbox, neighbour = await provider.acquire(make_spec()), await provider.acquire(make_spec())
     deadlines = [0.4 + milliseconds / 1000 for milliseconds in range(60)]
     results = await asyncio.gather(*(sandbox.exec("sleep 0.4", timeout_seconds=seconds) for seconds in deadlines))

@@ -70,6 +70,10 @@ class RunningCommand:
     to_write: memoryview = field(default_factory=lambda: memoryview(b""))
     timed_out: bool = False
 
+    def has_ended(self) -> bool:
+        """Whether it can be waited for, with all its threads."""
+        return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def time_out(self) -> None:
         """Kill it because its time is up; it reports so when it has ended."""
         self.timed_out = True
@@ -86,9 +90,17 @@ class RunningCommand:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process exists, and is not ending."""
+    """Whether a thread of the process exists, and is not ending; its first one may have ended before the others."""
     try:
-        with open(f"/proc/{pid}/stat") as handle:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    return any(_is_thread_running(f"/proc/{pid}/task/{thread}/stat") for thread in threads)
+
+
+def _is_thread_running(stat: str) -> bool:
+    try:
+        with open(stat) as handle:
             fields = handle.read().rpartition(")")[2].split()
     except OSError:
         return False
@@ -137,7 +149,7 @@ def all_processes() -> list[ProcessRow]:
             continue
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as handle:
             fields = handle.read().rpartition(")")[2].split()
-            if fields[0] not in "ZX":
+            if fields[0] not in "ZX" or is_running(int(name)):
                 rows.append(ProcessRow(int(name), int(fields[1]), int(fields[3]), int(fields[19])))
     return rows
 

@@ -15,7 +15,7 @@ from typing import Any
 from agentic.sandbox.local.spawner import syscalls, wire
 from agentic.sandbox.local.spawner.commands import Commands
 from agentic.sandbox.local.spawner.loop import NEVER, Channel, Loop
-from agentic.sandbox.local.spawner.processes import RunningCommand, RunningSandbox, is_running, remove_cgroup
+from agentic.sandbox.local.spawner.processes import RunningCommand, RunningSandbox, remove_cgroup
 from agentic.sandbox.local.spawner.starts import Starts, write_file
 
 ROOTLESS_STAGE = "rootless"
@@ -42,7 +42,7 @@ class Server:
             self._starts.enforce_deadlines(now)
             # Asked again: what ended in this round owns neither its process id nor its cgroup any more.
             for command in self._running_commands():
-                if command.deadline <= now and is_running(command.pid):
+                if command.deadline <= now and not command.has_ended():
                     command.time_out()
         self._starts.kill_all()
         for sandbox in self._sandboxes.values():
