@@ -1,7 +1,8 @@
 """Golden files: what the code generates, kept beside the tests and read in review.
 
 A test hands its text to the fixture `golden`, which compares. `make golden` runs those tests alone, with the option
-`--write-golden`, which writes instead; CI never does.
+`--write-golden`, which writes instead; CI never does. And no property is a matter of milliseconds: what is timed is in
+benchmarks.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 OPTION = "--write-golden"
 
