@@ -6,6 +6,7 @@ not know it any more falls back to a full handshake by itself. Certificates were
 resumed, by this very context: authorities, host name and client certificate never differ between the two.
 """
 
+import contextlib
 import ssl
 from typing import override
 
@@ -35,9 +36,10 @@ class ResumingContext(ssl.SSLContext):
     def _known(self, name: str | None) -> ssl.SSLSession | None:
         """Tickets come after the handshake, so the connection before is asked when the next one is made."""
         before = self._newest.get(name)
-        session = before.session if before is not None else None
-        if session is not None and session.has_ticket:
-            self._sessions[name] = session
+        with contextlib.suppress(ValueError):  # So says a connection that is still in its handshake.
+            session = before.session if before is not None else None
+            if session is not None and session.has_ticket:
+                self._sessions[name] = session
         return self._sessions.get(name)
 
 

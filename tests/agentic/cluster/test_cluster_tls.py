@@ -97,3 +97,23 @@ async def test_another_context_or_authority_resumes_nothing(tmp_path):
         with pytest.raises(ssl.SSLCertVerificationError):
             await ask(server, make_tls(str(other), None, None))
     assert server.resumed == [False, False]
+
+
+def test_connections_may_begin_while_others_shake_hands(tmp_path):
+    context = make_tls(str(authority(tmp_path)), None, None)
+    for _ in range(3):
+        begun = context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="127.0.0.1")
+        with pytest.raises(ssl.SSLWantReadError):
+            begun.do_handshake()
+
+
+async def test_many_that_begin_at_once_all_arrive(tmp_path):
+    certificate = authority(tmp_path)
+    async with Server(certificate) as server:
+        context = make_tls(str(certificate), None, None)
+        opened = await asyncio.gather(
+            *(asyncio.open_connection("127.0.0.1", server.port, ssl=context) for _ in range(30))
+        )
+        for _, writer in opened:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for _, writer in opened))
