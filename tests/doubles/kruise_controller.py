@@ -52,13 +52,15 @@ class KruiseController:
         self.kubelet = kubelet
         self.is_claiming = True
         """Whether claims are answered at all."""
+        self.sees_sets = True
+        """Whether its copy of the SandboxSets is as new as that of the claims."""
         self.unpullable: set[str] = set()
         """Images that `kubelet` cannot pull."""
         self.loop = ControlLoop(api, (self.sets, self.sandboxes, self.claims, PODS), self._reconcile, self._related)
         self._picked: set[str] = set()
+        """Sandboxes that a claim is taking; no two pick the same, and nobody waits for another's requests."""
         self._replaced: dict[str, str] = {}
         """Container of each pod that was given another image. Its node may call that by another name."""
-        """Sandboxes that a claim is taking; no two pick the same, and nobody waits for another's requests."""
 
     async def __aenter__(self) -> "KruiseController":
         await self.loop.__aenter__()
@@ -229,7 +231,7 @@ class KruiseController:
         status: dict[str, Any] = dict(claim.get("status", {}))
         if status.get("phase") == "Completed":
             return await self._end_completed(claim, status)
-        pool = self.loop.get(self.sets, claim["spec"]["templateName"])
+        pool = self.loop.get(self.sets, claim["spec"]["templateName"]) if self.sees_sets else None
         if pool is None:
             await self._complete(claim, status, "SandboxSetNotFound", "SandboxSet not found or deleted")
             return None

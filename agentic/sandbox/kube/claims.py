@@ -30,8 +30,13 @@ class ClaimVerdict:
     reason: str = ""
     sandbox: str = ""
     """Name of the Sandbox, where the claim's status names it."""
+    may_pass: bool = False
+    """Whether another claim may fare better soon."""
 
 
+SET_UNSEEN = "SandboxSet not found"
+"""Said of a deleted set, and of one so new that the controller's copy of the sets is behind its copy of the claims. It
+completes the claim, and does not look again."""
 GONE = ClaimVerdict(ClaimState.FAILED, "its claim was deleted")
 
 
@@ -45,7 +50,8 @@ def judge_kruise_claim(claim: JsonObject | None) -> ClaimVerdict:
         return ClaimVerdict(ClaimState.WAITING, message or "the controller has not answered its claim yet")
     if int(status.get("claimedReplicas", 0)) >= 1:
         return ClaimVerdict(ClaimState.BOUND)
-    return ClaimVerdict(ClaimState.FAILED, f"its claim got no sandbox ({message or 'no reason given'})")
+    reason = f"its claim got no sandbox ({message or 'no reason given'})"
+    return ClaimVerdict(ClaimState.FAILED, reason, may_pass=message.startswith(SET_UNSEEN))
 
 
 FINAL_REASONS = {

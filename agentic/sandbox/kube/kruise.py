@@ -43,6 +43,8 @@ ANSWER_SECONDS = 10.0
 """For the controller to say that a claim's time is over; its words are better than ours."""
 LATE_CLAIM_SECONDS = (1.0, 5.0, 25.0)
 """Pauses before we look whether a claim that was given up got a sandbox after all."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0
+"""Between claims that were refused for want of a pool that is there."""
 CLAIM_NAME_LABEL = "agents.kruise.io/claim-name"
 """Written by the controller onto the Sandbox that a claim got, whatever the API group is called."""
 
@@ -91,6 +93,10 @@ def image_name(reference: str) -> str:
     return re.split(r"[:@]", reference.rpartition("/")[2])[0]
 
 
+class PoolUnseenError(SandboxStartError):
+    """A claim's controller saw no pool when it looked, and looks once."""
+
+
 class KruiseSource:
     """Claims sandboxes of SandboxSets."""
 
@@ -131,16 +137,21 @@ class KruiseSource:
                 self._pools.leave(pool, was_taken=False)
 
     async def _claimed(self, order: Order, pool: Pool, now: float) -> JsonObject:
-        """A second claim is made when the first one failed because the pool was gone."""
-        claim = await to_its_end(self._create(order, pool, now))
-        try:
-            return await self._await_sandbox(order, claim)
-        except SandboxStartError:
-            if not await self._pools.repair(pool):
-                raise
+        """A claim that failed because its pool was gone, or is not known to the controller yet, is made again."""
+        last_start = time.monotonic() + self._settings.start_timeout_seconds
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            claim = await to_its_end(self._create(order, pool, now))
+            try:
+                return await self._await_sandbox(order, claim)
+            except SandboxStartError as error:
+                was_gone = await self._pools.repair(pool)
+                may_pass = was_gone or isinstance(error, PoolUnseenError)
+                if not may_pass or time.monotonic() + pause > last_start:
+                    raise
             await self._api.delete(self._claims, order.name, uid=uid_of(claim))
-        claim = await to_its_end(self._create(order, pool, now))
-        return await self._await_sandbox(order, claim)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _create(self, order: Order, pool: Pool, now: float) -> JsonObject:
         claims = await self._watch(order, self._claims)
@@ -171,7 +182,8 @@ class KruiseSource:
         except WaitTimeoutError as error:
             raise SandboxStartError(f"sandbox {order.name} was not claimed in time: {last.reason or error}") from error
         if verdict.state is ClaimState.FAILED:
-            raise SandboxStartError(f"sandbox {order.name} was not started: {verdict.reason}")
+            failure = PoolUnseenError if verdict.may_pass else SandboxStartError
+            raise failure(f"sandbox {order.name} was not started: {verdict.reason}")
         found = await self._api.list(self._sandboxes, labels=f"{CLAIM_NAME_LABEL}={order.name}")
         sandbox = only_claimed(claim, found.items)
         self._got[order.name] = (name_of(sandbox), uid_of(sandbox))

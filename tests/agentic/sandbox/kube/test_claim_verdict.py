@@ -44,6 +44,13 @@ def test_a_kruise_claim_counts_once_it_is_completed(status: dict[str, Any], stat
     assert judge_kruise_claim(claim(**status)).state is state
 
 
+def test_only_a_claim_completed_for_want_of_its_set_may_fare_better_when_made_again() -> None:
+    unseen = claim(phase="Completed", message="SandboxSet not found or deleted")
+    timed_out = claim(phase="Completed", message="Timeout reached after 60s, claimed 0/1 sandboxes")
+    assert judge_kruise_claim(unseen).may_pass
+    assert not any(judge_kruise_claim(one).may_pass for one in (timed_out, claim(phase="Claiming"), None))
+
+
 def test_a_deleted_claim_is_a_failure() -> None:
     assert judge_kruise_claim(None).reason == judge_agent_claim(None).reason == "its claim was deleted"
 

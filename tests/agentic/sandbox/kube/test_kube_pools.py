@@ -133,6 +133,35 @@ async def test_a_pool_that_was_deleted_is_made_anew() -> None:
         await rig.provider.acquire(rig.spec("last"))
 
 
+async def until_refused(rig: Rig, count: int) -> None:
+    """Until so many claims have been completed for want of their pool, each one's name counted once."""
+    refused: set[str] = set()
+    async with asyncio.timeout(10):
+        while len(refused) < count:
+            claims = (await rig.admin.list(kruise_of(rig).claims)).items
+            refused |= {name_of(one) for one in claims if one.get("status", {}).get("phase") == "Completed"}
+            await asyncio.sleep(0.01)
+
+
+async def test_a_pool_that_the_controller_does_not_see_yet_is_claimed_from_again() -> None:
+    async with memory_rig("kruise", pool=CLASS) as rig:
+        kruise_of(rig).sees_sets = False
+        starting = [asyncio.create_task(rig.provider.acquire(rig.spec(f"s{number}"))) for number in range(3)]
+        await until_refused(rig, 3)
+        kruise_of(rig).sees_sets = True
+        sandboxes = await asyncio.gather(*starting)
+        assert [(await sandbox.exec("echo hi")).text for sandbox in sandboxes] == ["hi\n"] * 3
+        assert len(await pools(rig)) == 1
+
+
+async def test_a_pool_that_the_controller_never_sees_is_named_in_time_and_leaves_no_claim() -> None:
+    async with memory_rig("kruise", pool=CLASS, start_timeout_seconds=1) as rig:
+        kruise_of(rig).sees_sets = False
+        with pytest.raises(SandboxStartError, match=r"got no sandbox \(SandboxSet not found or deleted\)"):
+            await asyncio.wait_for(rig.provider.acquire(rig.spec("one")), 10)
+        assert (await rig.admin.list(kruise_of(rig).claims)).items == ()
+
+
 @pytest.mark.parametrize("kind", ["kruise", "agent-sandbox"])
 async def test_many_claims_at_once_get_a_sandbox_each(kind: str) -> None:
     async with memory_rig(kind) as rig:
