@@ -25,7 +25,8 @@ class TrainSettings(Settings):
     """What verl trains with. `None` means that sizing decides."""
 
     algorithm: Literal["grpo", "ppo"] = "grpo"
-    """`grpo` needs no critic; `ppo` trains one and uses GAE."""
+    """`grpo` needs no critic; `ppo` trains one and uses GAE. On GPUs verl runs the critic by flash attention, which the
+    trainer's image has to bring."""
 
     device: Literal["cuda", "cpu"] = "cuda"
     """`cpu` loads the CPU platform plugin; everything else is the same code path."""
