@@ -233,7 +233,8 @@ class KruiseController:
             return await self._end_completed(claim, status)
         pool = self.loop.get(self.sets, claim["spec"]["templateName"]) if self.sees_sets else None
         if pool is None:
-            await self._complete(claim, status, "SandboxSetNotFound", "SandboxSet not found or deleted")
+            message = f"SandboxSet {claim['spec']['templateName']} not found"
+            await self._complete(claim, status, "SandboxSetNotFound", message)
             return None
         status.setdefault("claimStartTime", now_text())
         sandbox = self._claimed_by(name) or await self._claim(claim, pool)

@@ -73,7 +73,7 @@ class AgentSandboxSource:
         self.kinds: tuple[Resource, ...] = (self._claims, self._warm_pools, self._templates)
         self._api, self._settings = api, settings
         self._pools = Pools(api, settings.pool, self._build_pool)
-        self._made = Made()
+        self._made = Made(api, self._claims)
         self._used: dict[str, Pool] = {}
         self._watchers: dict[str, Watcher] = {}
 
@@ -111,7 +111,7 @@ class AgentSandboxSource:
     async def _create(self, order: Order, pool: Pool, now: float) -> JsonObject:
         claims = await self._watch(order)
         body = sandbox_claim(self._settings, order, pool, self._claims, now)
-        claim = self._made.add(await self._api.create(self._claims, body))
+        claim = await self._made.create(body)
         claims.remember(claim)
         return claim
 
@@ -158,10 +158,8 @@ class AgentSandboxSource:
         pool = self._used.pop(order.name, None)
         if pool is not None:
             self._pools.leave(pool, was_taken=True)
-        uid = self._made.uid(order.name)
-        if uid is not None:
-            await self._api.delete(self._claims, order.name, uid=uid)
-            self._made.forget(order.name)
+        await self._made.delete(order)
+        self._made.forget(order.name)
 
     async def close(self) -> None:
         """See `Source.close`."""

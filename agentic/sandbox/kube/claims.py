@@ -34,9 +34,13 @@ class ClaimVerdict:
     """Whether another claim may fare better soon."""
 
 
-SET_UNSEEN = "SandboxSet not found"
-"""Said of a deleted set, and of one so new that the controller's copy of the sets is behind its copy of the claims. It
-completes the claim, and does not look again."""
+DEAD_PHASES = ("Failed", "Succeeded", "Terminating")
+"""Of a Sandbox of OpenKruise Agents."""
+TAKER_ANNOTATION = "agents.kruise.io/owner"
+"""Uid of the claim that took a Sandbox, whatever the API group is called."""
+SET_UNSEEN = "SandboxSetNotFound"
+"""Reason of a completed claim whose set was deleted, or is so new that the controller's copy of the sets is behind its
+copy of the claims: it does not look again."""
 GONE = ClaimVerdict(ClaimState.FAILED, "its claim was deleted")
 
 
@@ -51,7 +55,8 @@ def judge_kruise_claim(claim: JsonObject | None) -> ClaimVerdict:
     if int(status.get("claimedReplicas", 0)) >= 1:
         return ClaimVerdict(ClaimState.BOUND)
     reason = f"its claim got no sandbox ({message or 'no reason given'})"
-    return ClaimVerdict(ClaimState.FAILED, reason, may_pass=message.startswith(SET_UNSEEN))
+    may_pass = condition(status, "Completed").get("reason") == SET_UNSEEN
+    return ClaimVerdict(ClaimState.FAILED, reason, may_pass=may_pass)
 
 
 FINAL_REASONS = {
@@ -92,7 +97,7 @@ def is_pool_missing(claim: JsonObject | None) -> bool:
 def judge_in_place_update(sandbox: JsonObject, image: str) -> ClaimVerdict:
     """A claimed Sandbox of OpenKruise Agents that was asked to take an image."""
     status = sandbox.get("status", {})
-    if status.get("phase") in ("Failed", "Succeeded", "Terminating"):
+    if status.get("phase") in DEAD_PHASES:
         words = one_line(str(status.get("message", "")))
         return ClaimVerdict(ClaimState.FAILED, f"its sandbox is {status['phase']}{f' ({words})' if words else ''}")
     update, ready = condition(status, "InplaceUpdate"), condition(status, "Ready")
@@ -107,13 +112,28 @@ def judge_in_place_update(sandbox: JsonObject, image: str) -> ClaimVerdict:
 
 
 def only_claimed(claim: JsonObject, sandboxes: Sequence[JsonObject]) -> JsonObject:
-    """The one Sandbox that says it is this claim's. Raises SandboxStartError when there is none, or more than one."""
+    """The one living Sandbox that says it is this claim's. Raises SandboxStartError when there is none, or more.
+
+    One that failed is killed by the controller, which then takes another for the same claim; the first one is listed
+    until its pod is gone."""
+    sandboxes = [one for one in sandboxes if is_living(one) and is_taken_by(one, claim)]
     if len(sandboxes) != 1:
         names = ", ".join(sorted(name_of(one) for one in sandboxes)) or "none"
         raise SandboxStartError(
             f"claim {name_of(claim)} has {len(sandboxes)} sandboxes ({names}) but exactly one was claimed: none is used"
         )
     return sandboxes[0]
+
+
+def is_living(sandbox: JsonObject) -> bool:
+    phase = sandbox.get("status", {}).get("phase")
+    return not sandbox["metadata"].get("deletionTimestamp") and phase not in DEAD_PHASES
+
+
+def is_taken_by(sandbox: JsonObject, claim: JsonObject) -> bool:
+    """Not by an earlier claim of the same name, where the controller says whose it is."""
+    taker = (sandbox["metadata"].get("annotations") or {}).get(TAKER_ANNOTATION)
+    return taker is None or taker == uid_of(claim)
 
 
 def is_controlled_by(body: JsonObject, owner: JsonObject) -> bool:

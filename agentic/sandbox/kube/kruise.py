@@ -108,7 +108,7 @@ class KruiseSource:
         self.kinds: tuple[Resource, ...] = (self._claims, self._sandboxes, self._sets)
         self._api, self._settings = api, settings
         self._pools = Pools(api, settings.pool, lambda pool: [(self._sets, sandbox_set(settings, pool, self._sets))])
-        self._made = Made()
+        self._made = Made(api, self._claims)
         self._used: dict[str, Pool] = {}
         self._got: dict[str, tuple[str, str]] = {}
         self._watchers: dict[tuple[str, str], Watcher] = {}
@@ -156,7 +156,7 @@ class KruiseSource:
     async def _create(self, order: Order, pool: Pool, now: float) -> JsonObject:
         claims = await self._watch(order, self._claims)
         body = sandbox_claim(self._settings, order, pool, self._claims, now)
-        claim = self._made.add(await self._api.create(self._claims, body))
+        claim = await self._made.create(body)
         claims.remember(claim)
         return claim
 
@@ -212,10 +212,9 @@ class KruiseSource:
         pool = self._used.pop(order.name, None)
         if pool is not None:
             self._pools.leave(pool, was_taken=True)
-        claim = self._made.uid(order.name)
-        if claim is None:
+        if not self._made.knows(order):
             return
-        await self._api.delete(self._claims, order.name, uid=claim)
+        await self._made.delete(order)
         got = self._got.get(order.name)
         if got is not None:
             await self._api.delete(self._sandboxes, got[0], uid=got[1])

@@ -2,7 +2,8 @@
 
 The lease is a Job without pods. Its deadline is pushed on while we live; when we were killed, the cluster's own
 controllers fail it, remove it and remove what belongs to it, and no code of ours has to run for that. `close` removes
-it at once. A lease that vanished under us is made anew, and what had belonged to it is lost.
+it at once. A lease that vanished under us is made anew, and what had belonged to it is lost. Invariant: no sandbox is
+asked for while the lease that it would belong to has no network policy.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import NotFoundError, WaitTimeoutError
-from agentic.cluster.resources import JOBS, NETWORK_POLICIES, PODS, JsonObject
+from agentic.cluster.resources import JOBS, NETWORK_POLICIES, PODS, JsonObject, uid_of
 from agentic.cluster.watching import Watcher
 from agentic.errors import AgenticError
 from agentic.sandbox.kube.ending import each, to_its_end
@@ -43,6 +44,8 @@ class Owner:
         self._lease: JsonObject = {}
         self._made_at = time.monotonic()
         self._clock_lag = 0.0
+        self._closed_in = ""
+        """Uid of the lease that the network policy belongs to."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -61,7 +64,7 @@ class Owner:
 
     async def _make(self) -> None:
         await to_its_end(self._make_lease())
-        await to_its_end(self._api.apply(NETWORK_POLICIES, self._policy()))
+        await self.close_in()
         if abs(self._clock_lag) > self._settings.renew_seconds:
             await self.renew()
 
@@ -73,8 +76,13 @@ class Owner:
         self._made_at = made_at
         self._clock_lag = server_time(self._lease) - time.time()
 
-    def _policy(self) -> JsonObject:
-        return network_policy(self._settings, self.run_id, self.name, self._lease)
+    async def close_in(self) -> None:
+        """Give the lease's sandboxes their network policy, unless they have it."""
+        lease = self._lease
+        if self._closed_in != uid_of(lease):
+            policy = network_policy(self._settings, self.run_id, self.name, lease)
+            await to_its_end(self._api.apply(NETWORK_POLICIES, policy))
+            self._closed_in = uid_of(lease)
 
     async def _renew_for_ever(self) -> None:
         while True:
@@ -85,17 +93,29 @@ class Owner:
                 log.warning("the lease of run %s was not renewed, which is tried again: %s", self.run_id, error)
 
     async def renew(self) -> None:
-        """Push the lease's end on."""
+        """Push the lease's end on, and finish what making it anew has left undone."""
         lasts = deadline_seconds(self._made_at, time.monotonic(), self._settings.lease_seconds)
         patch = {
             "metadata": {"annotations": {HEARTBEAT: f"{time.time() + self._clock_lag:.3f}"}},
             "spec": {"activeDeadlineSeconds": lasts},
         }
         try:
-            self._lease = await self._api.patch(JOBS, self.name, patch)
+            lease = await self._api.patch(JOBS, self.name, patch)
         except NotFoundError:
             log.warning("the lease of run %s is gone, and its sandboxes with it: it is made anew", self.run_id)
             await self._make()
+            return
+        if uid_of(lease) != uid_of(self._lease):
+            await self._take_over(lease)
+        else:
+            self._lease = lease
+        await self.close_in()
+
+    async def _take_over(self, lease: JsonObject) -> None:
+        """A lease that we made without learning of it, since the answer got lost: its time is its own."""
+        age = time.time() + self._clock_lag - server_time(lease)
+        self._lease, self._made_at = lease, time.monotonic() - max(age, 0.0)
+        await self.renew()
 
     async def close(self) -> None:
         """End the lease, and with it whatever still belongs to it. May be repeated."""

@@ -27,7 +27,7 @@ class PodSource:
 
     def __init__(self, api: KubeApi, settings: PodSandbox) -> None:
         self._api, self._settings = api, settings
-        self._made = Made()
+        self._made = Made(api, PODS)
 
     async def take(self, order: Order) -> Taken:
         """See `Source.take`."""
@@ -53,7 +53,7 @@ class PodSource:
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     async def _create(self, order: Order, body: JsonObject) -> JsonObject:
-        pod = self._made.add(await self._api.create(PODS, body))
+        pod = await self._made.create(body)
         order.owner.pods.remember(pod)
         return pod
 
@@ -62,10 +62,8 @@ class PodSource:
 
     async def give_back(self, order: Order) -> None:
         """See `Source.give_back`."""
-        uid = self._made.uid(order.name)
-        if uid is not None:
-            await self._api.delete(PODS, order.name, uid=uid)
-            self._made.forget(order.name)
+        await self._made.delete(order)
+        self._made.forget(order.name)
 
     async def close(self) -> None:
         """There are no pools."""

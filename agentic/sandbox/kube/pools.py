@@ -19,7 +19,7 @@ from agentic.cluster.errors import AlreadyExistsError, NotFoundError
 from agentic.cluster.resources import JsonObject, Resource, name_of, uid_of
 from agentic.sandbox.kube.ending import each, to_its_end
 from agentic.sandbox.kube.manifests import Resources, owned_by
-from agentic.sandbox.kube.names import object_name, readable_name
+from agentic.sandbox.kube.names import OWNER_LABEL, object_name, readable_name
 from agentic.sandbox.kube.owner import Owner
 from agentic.sandbox.kube.pool_size import Demand, PoolSize, resize
 from agentic.sandbox.settings import PoolSettings
@@ -157,13 +157,20 @@ class Pools:
                 is_new = True
             except AlreadyExistsError:
                 if place not in made:
-                    raise
+                    await self._require_ours(pool, *place)
                 if pool.lease != uid_of(lease):
                     await self._adopt(resource, body, lease)
             if place not in made:
                 made.append(place)
         pool.lease, pool.is_doubtful = uid_of(lease), False
         return is_new
+
+    async def _require_ours(self, pool: Pool, resource: Resource, name: str) -> None:
+        """One that we made without learning of it, since the answer got lost, is ours; any other is somebody else's.
+        Raises AlreadyExistsError, and NotFoundError when it has just gone."""
+        found = await self._api.get(resource, name)
+        if (found["metadata"].get("labels") or {}).get(OWNER_LABEL) != pool.owner.name:
+            raise AlreadyExistsError(f"{resource.plural} {name} is there, and not ours")
 
     async def _adopt(self, resource: Resource, body: JsonObject, lease: JsonObject) -> None:
         """Save an object from going with the lease that it belonged to, or make it when it has just gone."""

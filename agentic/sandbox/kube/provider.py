@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from agentic.cluster.api import KubeApi
 from agentic.cluster.errors import (
@@ -54,6 +54,14 @@ type MakeSource = Callable[[KubeApi], Source]
 
 
 @dataclass(slots=True)
+class Owed:
+    """A sandbox that could not be given back, as long as that is so."""
+
+    order: Order
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(slots=True)
 class InUse:
     """A sandbox that was taken."""
 
@@ -75,6 +83,7 @@ class KubeProvider:
         """Of each run, for whoever watches."""
         self._names: set[str] = set()
         self._in_use: dict[str, InUse] = {}
+        self._owed: dict[str, Owed] = {}
         self._gate = Gate(settings)
         self._transfers = Transfers()
         self._servers = ExecServers()
@@ -89,7 +98,7 @@ class KubeProvider:
             if self._api is None or self._source is None:
                 self._api = await self._connect()
                 self._source = self._make_source(self._api)
-                self._renewing = asyncio.create_task(self._renew_for_ever(), name="renew sandboxes")
+                self._renewing = asyncio.create_task(self._look_after(), name="look after sandboxes")
             return self._api, self._source
 
     async def _owner_of(self, api: KubeApi, run_id: str) -> Owner:
@@ -112,6 +121,9 @@ class KubeProvider:
         try:
             return await acquiring
         except asyncio.CancelledError:
+            if acquiring.done() and not acquiring.cancelled() and acquiring.exception() is None:
+                # It ended in the same turn of the loop as we were cancelled in: nobody else knows of its sandbox.
+                await asyncio.shield(acquiring.result().release())
             ours = asyncio.current_task()
             if self._is_closing and ours is not None and not ours.cancelling():
                 raise SandboxStartError(f"sandbox {spec.sandbox_id} was not started: its provider is closed") from None
@@ -126,7 +138,9 @@ class KubeProvider:
         is_taken = False
         try:
             api, source = await self._connected()
+            await self._repay(name)
             owner = await self._owner_of(api, spec.run_id)
+            await owner.close_in()
             order = Order(owner, name, spec.sandbox_id, spec.reference, self._resources(spec))
             if spec.run_id in self.prefetches:
                 self.prefetches[spec.run_id].use(order.image)
@@ -186,7 +200,7 @@ class KubeProvider:
             await through.close()
 
     async def _give_back(self, name: str, order: Order | None) -> None:
-        """May be repeated. What the API server does not take now is left to the lease, and said."""
+        """May be repeated. What the API server does not take now is tried again, and said."""
         self._in_use.pop(name, None)
         self._names.discard(name)
         if order is None or self._source is None:
@@ -194,12 +208,24 @@ class KubeProvider:
         try:
             await self._source.give_back(order)
         except AgenticError as error:
-            log.warning("sandbox %s was not given back and is left to its lease: %s", name, error)
+            self._owed[name] = Owed(order)
+            log.warning("sandbox %s was not given back, which is tried again: %s", name, error)
 
-    async def _renew_for_ever(self) -> None:
+    async def _repay(self, name: str) -> None:
+        """Give back what could not be given back before."""
+        owed = self._owed.get(name)
+        if owed is None or self._source is None:
+            return
+        async with owed.lock:
+            if self._owed.get(name) is owed:
+                await self._source.give_back(owed.order)
+                del self._owed[name]
+
+    async def _look_after(self) -> None:
         while True:
-            await asyncio.sleep(self.settings.lease_seconds / LOOKS_PER_LEASE)
+            await asyncio.sleep(min(self.settings.lease_seconds / LOOKS_PER_LEASE, self.settings.renew_seconds))
             await self.renew_due()
+            await each((f"sandbox {name} is not given back yet", self._repay(name)) for name in list(self._owed))
 
     async def renew_due(self) -> None:
         """Renew the sandboxes' own leases, those of which half is gone."""
@@ -251,6 +277,7 @@ class KubeProvider:
         if self._api is not None:
             await self._api.close()
             self._api = self._source = None
+        self._owed.clear()
         self._is_closing = False
 
     async def _end_starts(self) -> None:

@@ -4,9 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from agentic.cluster.resources import JsonObject, Resource
+from agentic.cluster.api import KubeApi
+from agentic.cluster.errors import ApiUnavailableError
+from agentic.cluster.resources import JsonObject, Resource, name_of, uid_of
+from agentic.errors import AgenticError
 from agentic.sandbox.kube.leases import Lease
 from agentic.sandbox.kube.manifests import Resources
+from agentic.sandbox.kube.names import selector
 from agentic.sandbox.kube.owner import Owner
 
 
@@ -61,17 +65,38 @@ class Source(Protocol):
 
 
 class Made:
-    """The objects that orders have made, so that exactly these are removed."""
+    """The objects that orders have made, or have asked for without an answer, so that exactly these are removed."""
 
-    def __init__(self) -> None:
+    def __init__(self, api: KubeApi, resource: Resource) -> None:
+        self._api, self._resource = api, resource
         self._uids: dict[str, str] = {}
+        """By name; empty where no answer came."""
 
-    def add(self, body: JsonObject) -> JsonObject:
-        self._uids[body["metadata"]["name"]] = body["metadata"]["uid"]
-        return body
+    async def create(self, body: JsonObject) -> JsonObject:
+        name = name_of(body)
+        self._uids[name] = ""
+        try:
+            made = await self._api.create(self._resource, body)
+        except ApiUnavailableError:
+            raise
+        except AgenticError:
+            self.forget(name)
+            raise
+        self._uids[name] = uid_of(made)
+        return made
 
-    def uid(self, name: str) -> str | None:
-        return self._uids.get(name)
+    def knows(self, order: Order) -> bool:
+        return order.name in self._uids
+
+    async def delete(self, order: Order) -> None:
+        """What this order made. It stays known, for who has more to do."""
+        uid = self._uids.get(order.name)
+        if uid:
+            await self._api.delete(self._resource, order.name, uid=uid)
+        elif uid is not None:
+            labels = selector(owner=order.owner.name, sandbox=order.name)
+            for body in (await self._api.list(self._resource, labels=labels)).items:
+                await self._api.delete(self._resource, name_of(body), uid=uid_of(body))
 
     def forget(self, name: str) -> None:
         self._uids.pop(name, None)

@@ -55,6 +55,8 @@ class PodStart:
         self, pod: JsonObject | None, is_right: Callable[[JsonObject], bool]
     ) -> tuple[PodVerdict, JsonObject | None] | None:
         verdict = self._missing if pod is None else judge_pod(pod)
+        if pod is not None:
+            self._missing = DELETED
         if pod is not None and (node := pod.get("spec", {}).get("nodeName")):
             self._on_landed(node)
         if verdict.state is PodState.RUNNING and pod is not None and not is_right(pod):

@@ -37,7 +37,7 @@ def test_a_completed_claim_without_a_sandbox_is_a_failure() -> None:
         ({}, ClaimState.WAITING),
         ({"phase": "Claiming", "claimedReplicas": 1}, ClaimState.WAITING),
         ({"phase": "Completed", "claimedReplicas": 1}, ClaimState.BOUND),
-        ({"phase": "Completed", "message": "SandboxSet not found or deleted"}, ClaimState.FAILED),
+        ({"phase": "Completed", "message": "SandboxSet pool not found"}, ClaimState.FAILED),
     ],
 )
 def test_a_kruise_claim_counts_once_it_is_completed(status: dict[str, Any], state: ClaimState) -> None:
@@ -45,8 +45,12 @@ def test_a_kruise_claim_counts_once_it_is_completed(status: dict[str, Any], stat
 
 
 def test_only_a_claim_completed_for_want_of_its_set_may_fare_better_when_made_again() -> None:
-    unseen = claim(phase="Completed", message="SandboxSet not found or deleted")
-    timed_out = claim(phase="Completed", message="Timeout reached after 60s, claimed 0/1 sandboxes")
+    def completed(reason: str, message: str) -> dict[str, Any]:
+        conditions = [{"type": "Completed", "status": "True", "reason": reason, "message": message}]
+        return claim(phase="Completed", message=message, conditions=conditions)
+
+    unseen = completed("SandboxSetNotFound", "SandboxSet pool not found")
+    timed_out = completed("TimeoutReached", "Timeout reached after 60s, claimed 0/1 sandboxes")
     assert judge_kruise_claim(unseen).may_pass
     assert not any(judge_kruise_claim(one).may_pass for one in (timed_out, claim(phase="Claiming"), None))
 
@@ -93,6 +97,22 @@ def test_a_claim_with_any_other_number_of_sandboxes_than_one_is_not_used(count: 
     found = [{"metadata": {"name": f"s{number}"}} for number in range(count)]
     with pytest.raises(SandboxStartError, match=f"claim c has {count} sandboxes"):
         only_claimed(claim(), found)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"metadata": {"name": "killed", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"metadata": {"name": "failed"}, "status": {"phase": "Failed"}},
+        {"metadata": {"name": "of-an-earlier-claim", "annotations": {"agents.kruise.io/owner": "u0"}}},
+    ],
+    ids=lambda other: str(other["metadata"]["name"]),
+)
+def test_a_sandbox_that_a_claim_got_in_vain_stands_in_no_ones_way(other: dict[str, Any]) -> None:
+    body = claim()
+    body["metadata"]["uid"] = "u1"
+    ours = {"metadata": {"name": "ours", "annotations": {"agents.kruise.io/owner": "u1"}}, "status": {}}
+    assert only_claimed(body, [other, ours]) == ours
 
 
 def test_an_image_that_does_not_start_in_place_is_a_failure() -> None:

@@ -4,13 +4,15 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from kube_api import Fault
-from kube_rig import KINDS, Rig, memory_rig
+from kube_rig import CLIENT, KINDS, Rig, memory_rig
 
-from agentic.cluster.resources import JOBS, NETWORK_POLICIES, PODS, Resource, name_of
+from agentic.cluster.resources import JOBS, NETWORK_POLICIES, PODS, JsonObject, Resource, name_of, uid_of
+from agentic.sandbox.base import Sandbox, SandboxSpec
 from agentic.sandbox.errors import SandboxLostError, SandboxSetupError, SandboxStartError
 from agentic.sandbox.kube.leases import parse_time
 from agentic.sandbox.kube.manifests import HEARTBEAT, HOLDER
@@ -203,6 +205,148 @@ async def test_a_lease_that_vanished_is_made_anew_for_the_sandboxes_to_come() ->
                 await asyncio.sleep(0.05)
         second = await rig.provider.acquire(rig.spec("two"))
         assert (await second.exec("echo on")).text == "on\n"
+
+
+async def until(holds: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(10):
+        while not await holds():
+            await asyncio.sleep(0.02)
+
+
+async def taken(rig: Rig) -> list[JsonObject]:
+    """Pods or claims that stand for a sandbox each, and are not on their way out."""
+    assert rig.provider._source is not None
+    found = (await rig.admin.list(rig.provider._source.kinds[0])).items
+    return [one for one in found if not one["metadata"].get("deletionTimestamp")]
+
+
+async def lease_and_policies(rig: Rig) -> tuple[JsonObject, list[str]]:
+    """The only lease, and the leases that network policies belong to."""
+    (job,) = (await rig.admin.list(JOBS)).items
+    policies = (await rig.admin.list(NETWORK_POLICIES)).items
+    return job, [owner["uid"] for policy in policies for owner in policy["metadata"]["ownerReferences"]]
+
+
+async def test_a_lease_made_anew_gets_its_network_policy_although_that_was_refused_at_first() -> None:
+    async with memory_rig("pod", renew_seconds=0.2) as rig:
+        assert rig.server is not None
+        await rig.provider.acquire(rig.spec("one"))
+        (job,) = (await rig.admin.list(JOBS)).items
+        refusal = Fault("PATCH", "networkpolicies", status=403, times=2)
+        rig.server.faults.append(refusal)
+        await rig.admin.delete(JOBS, name_of(job))
+
+        async def is_closed_in() -> bool:
+            if refusal.times or not (await rig.admin.list(JOBS)).items:
+                return False
+            lease, closed_in = await lease_and_policies(rig)
+            return uid_of(lease) in closed_in
+
+        await until(is_closed_in)
+
+
+async def test_no_sandbox_is_made_while_its_lease_has_no_network_policy() -> None:
+    async with memory_rig("pod", renew_seconds=0.2) as rig:
+        assert rig.server is not None
+        await rig.provider.acquire(rig.spec("one"))
+        (job,) = (await rig.admin.list(JOBS)).items
+        refusal = Fault("PATCH", "networkpolicies", status=403, times=1000)
+        rig.server.faults.append(refusal)
+        await rig.admin.delete(JOBS, name_of(job))
+
+        async def was_refused() -> bool:
+            return refusal.seen > 0
+
+        await until(was_refused)
+        with pytest.raises(SandboxSetupError, match="networkpolicies"):
+            await rig.provider.acquire(rig.spec("two"))
+
+
+async def test_a_lease_that_was_made_without_our_learning_of_it_is_taken_over_whole() -> None:
+    hasty = CLIENT.model_copy(update={"retry_seconds": 0.2})
+    async with memory_rig("pod", client=hasty, renew_seconds=0.2, lease_seconds=3600) as rig:
+        assert rig.server is not None
+        await rig.provider.acquire(rig.spec("one"))
+        (owner,) = rig.provider._owners.values()
+        owner._made_at -= 70_000  # of a process that has run for most of a day
+        (job,) = (await rig.admin.list(JOBS)).items
+        rig.server.faults.append(Fault("POST", "/jobs", status=503, times=1000, after=True))
+        rig.server.faults.append(Fault("GET", "/jobs/", status=503, times=1000))
+        await rig.admin.delete(JOBS, name_of(job))
+
+        async def is_whole() -> bool:
+            if not (await rig.admin.list(JOBS)).items:
+                return False
+            lease, closed_in = await lease_and_policies(rig)
+            return uid_of(lease) in closed_in and lease["spec"]["activeDeadlineSeconds"] < 3700
+
+        await until(is_whole)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_cannot_be_given_back_during_an_outage_is_given_back_after_it(kind: str) -> None:
+    hasty = CLIENT.model_copy(update={"retry_seconds": 0.2})
+    async with memory_rig(kind, client=hasty, renew_seconds=0.2) as rig:
+        assert rig.server is not None
+        sandbox = await rig.provider.acquire(rig.spec("one"))
+        rig.server.faults.append(Fault("DELETE", ".*", status=503, times=1000))
+        await sandbox.release()
+        assert await taken(rig)
+        rig.server.faults.clear()
+
+        async def is_given_back() -> bool:
+            return not await taken(rig)
+
+        await until(is_given_back)
+
+
+async def test_a_sandbox_that_is_owed_is_given_back_before_its_name_is_used_again() -> None:
+    hasty = CLIENT.model_copy(update={"retry_seconds": 0.2})
+    async with memory_rig("pod", client=hasty) as rig:
+        assert rig.server is not None
+        first = await rig.provider.acquire(rig.spec("one"))
+        await first.exec("echo old > /tmp/word")
+        rig.server.faults.append(Fault("DELETE", ".*", status=503, times=1000))
+        await first.release()
+        with pytest.raises(SandboxStartError, match="injected"):
+            await rig.provider.acquire(rig.spec("one"))
+        rig.server.faults.clear()
+        again = await rig.provider.acquire(rig.spec("one"))
+        assert (await again.exec("cat /tmp/word")).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"), [("pod", "/pods"), ("kruise", "/sandboxclaims"), ("agent-sandbox", "/sandboxclaims")]
+)
+async def test_what_was_made_although_every_answer_was_lost_is_removed(kind: str, path: str) -> None:
+    hasty = CLIENT.model_copy(update={"retry_seconds": 0.2})
+    async with memory_rig(kind, client=hasty, renew_seconds=0.2) as rig:
+        assert rig.server is not None
+        await rig.provider.acquire(rig.spec("ready"))
+        creating = Fault("POST", f"{path}[?]", status=503, times=1000, after=True)
+        looking = Fault("GET", f"{path}/lost", status=503, times=1000)
+        rig.server.faults += [creating, looking]
+        with pytest.raises(SandboxStartError, match="injected"):
+            await rig.provider.acquire(rig.spec("lost"))
+        assert creating.seen
+        assert [name_of(one).partition("-")[0] for one in await taken(rig)] == ["ready"]
+
+
+async def test_a_sandbox_that_is_ready_in_the_moment_in_which_its_acquire_is_cancelled_is_given_back() -> None:
+    async with memory_rig("pod") as rig:
+        inner = rig.provider._acquire
+
+        async def ready_and_cancelled(spec: SandboxSpec) -> Sandbox:
+            sandbox = await inner(spec)
+            asyncio.get_running_loop().call_soon(outer.cancel)
+            return sandbox
+
+        rig.provider._acquire = ready_and_cancelled  # type: ignore[method-assign]
+        outer = asyncio.create_task(rig.provider.acquire(rig.spec("one")))
+        with pytest.raises(asyncio.CancelledError):
+            await outer
+        assert not rig.provider._in_use
+        assert not await taken(rig)
 
 
 CHILD = """

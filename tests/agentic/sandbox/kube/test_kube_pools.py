@@ -133,6 +133,25 @@ async def test_a_pool_that_was_deleted_is_made_anew() -> None:
         await rig.provider.acquire(rig.spec("last"))
 
 
+@pytest.mark.parametrize(("kind", "path"), [("kruise", "sandboxsets"), ("agent-sandbox", "sandboxwarmpools")])
+async def test_a_pool_that_was_made_although_every_answer_was_lost_is_known_again(kind: str, path: str) -> None:
+    hasty = CLIENT.model_copy(update={"retry_seconds": 0.2})
+    async with memory_rig(kind, client=hasty) as rig:
+        assert rig.server is not None
+        rig.server.faults += [
+            Fault("POST", f"{path}[?]", status=503, times=1000, after=True),
+            Fault("GET", f"{path}/", status=503, times=1000),
+        ]
+        with pytest.raises(SandboxStartError, match="injected"):
+            await rig.provider.acquire(rig.spec("one"))
+        assert len(await pools(rig)) == 1
+        rig.server.faults.clear()
+        await rig.provider.acquire(rig.spec("one"))
+        assert len(await pools(rig)) == 1
+        await rig.provider.close()
+        assert await pools(rig) == ()
+
+
 async def until_refused(rig: Rig, count: int) -> None:
     """Until so many claims have been completed for want of their pool, each one's name counted once."""
     refused: set[str] = set()
@@ -157,7 +176,7 @@ async def test_a_pool_that_the_controller_does_not_see_yet_is_claimed_from_again
 async def test_a_pool_that_the_controller_never_sees_is_named_in_time_and_leaves_no_claim() -> None:
     async with memory_rig("kruise", pool=CLASS, start_timeout_seconds=1) as rig:
         kruise_of(rig).sees_sets = False
-        with pytest.raises(SandboxStartError, match=r"got no sandbox \(SandboxSet not found or deleted\)"):
+        with pytest.raises(SandboxStartError, match=r"got no sandbox \(SandboxSet agentic-\S+ not found\)"):
             await asyncio.wait_for(rig.provider.acquire(rig.spec("one")), 10)
         assert (await rig.admin.list(kruise_of(rig).claims)).items == ()
 
