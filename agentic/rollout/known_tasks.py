@@ -28,6 +28,9 @@ from harbor.trial.single_step import SingleStepTrial
 from harbor.trial.trial import Trial, check_trial_config
 from harbor.utils.file_selection import FileSelection
 
+from agentic.rollout.errors import GradingSetupError
+from agentic.tasks.grading_policy import STEPS_IN_PLACE, read_policy
+
 _log = logging.getLogger(__name__)
 
 type State = tuple[tuple[str, int, int, int], ...]
@@ -58,9 +61,12 @@ class KnownTasks:
         self._known: dict[Path, _Known] = {}
 
     async def make_trial(self, config: TrialConfig) -> Trial:
-        """As `Trial.create`, for a task in a folder of this machine. Raises what that raises."""
+        """As `Trial.create`, for a task in a folder of this machine. Raises what that raises, and GradingSetupError for
+        a task of several steps that does not say that it is graded where the agent was."""
         folder = config.task.path
         if config.verifier.disable or (known := self._look(folder)).task.has_steps:
+            if not config.verifier.disable and read_policy(folder).mode == "fresh":
+                raise GradingSetupError(STEPS_IN_PLACE)
             return await Trial.create(config)
         task = known.task.for_trial(known)
         for warning in check_trial_config(task.config, config.environment, config.verifier):

@@ -15,7 +15,7 @@ from agentic.proxy import ProxyError, ProxySettings, SealedSession, SessionHandl
 from agentic.proxy.actor import ProxyServerActor
 from agentic.proxy.engines.base import Engine
 from agentic.proxy.engines.verl_client import LLMServerClient, VerlClientEngine
-from agentic.rollout.actors import StartOnce, cause_of, named_actor
+from agentic.rollout.actors import RETURN_SECONDS, Return, StartOnce, cause_of, named_actor
 from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.rollout.engine_time import TimedEngine
 from agentic.rollout.errors import ProxyUnavailableError
@@ -62,27 +62,44 @@ class RunProxyActor(ProxyServerActor):
 class ActorProxy:
     """`ProxyControl` over the actor's handle."""
 
-    def __init__(self, actor: Any) -> None:
+    def __init__(self, actor: Any, return_seconds: float = RETURN_SECONDS) -> None:
         self._actor = actor
+        self._return = Return(actor, return_seconds)
 
     async def open(self, spec: SessionSpec) -> SessionHandle:
         """See `ProxyControl.open`."""
-        handle: SessionHandle = await _answer(self._actor.open.remote(spec))
+        handle: SessionHandle = await self._answer(self._actor.open.remote(spec))
         return handle
 
     async def seal(self, session_id: str) -> SealedSession:
         """See `ProxyControl.seal`."""
-        sealed: SealedSession = await _answer(self._actor.seal.remote(session_id))
+        sealed: SealedSession = await self._answer(self._actor.seal.remote(session_id))
         return sealed
 
     async def drop(self, session_id: str) -> None:
         """See `ProxyControl.drop`."""
-        await _answer(self._actor.drop.remote(session_id))
+        await self._answer(self._actor.drop.remote(session_id))
 
     async def finish(self, session_id: str) -> tuple[SealedSession, float]:
         """See `TimesEngine.finish`. One call of the actor: what each costs counts with thousands of rollouts."""
-        finished: tuple[SealedSession, float] = await _answer(self._actor.finish.remote(session_id))
+        finished: tuple[SealedSession, float] = await self._answer(self._actor.finish.remote(session_id))
         return finished
+
+    async def _answer(self, call: Any) -> Any:
+        """What the actor answers. Raises what the proxy itself refused or what is permanent, as it was; and
+        ProxyUnavailableError for all else that kept it from answering: after a death, once another one is there."""
+        from ray.exceptions import RayActorError, RayTaskError
+
+        try:
+            return await call
+        except RayActorError as error:
+            await self._return.wait()
+            raise ProxyUnavailableError(f"the proxy's process died: {type(error).__name__}") from error
+        except RayTaskError as error:
+            cause = cause_of(error)
+            if isinstance(cause, ProxyError | PermanentError):
+                raise cause from error
+            raise ProxyUnavailableError(f"the proxy failed: {type(cause).__name__}: {cause}") from error
 
 
 @functools.cache
@@ -93,19 +110,3 @@ def proxy_of_run(job: RolloutJob, client: LLMServerClient) -> ActorProxy:
     """
     make_engine = functools.partial(VerlClientEngine, client)
     return ActorProxy(named_actor(f"proxy-{job.run_id}", RunProxyActor, job.proxy, make_engine, job.model_dir))
-
-
-async def _answer(call: Any) -> Any:
-    """What the actor answers. Raises what the proxy itself refused or what is permanent, as it was; and
-    ProxyUnavailableError for all else that kept it from answering."""
-    from ray.exceptions import RayActorError, RayTaskError
-
-    try:
-        return await call
-    except RayActorError as error:
-        raise ProxyUnavailableError(f"the proxy's process died: {type(error).__name__}") from error
-    except RayTaskError as error:
-        cause = cause_of(error)
-        if isinstance(cause, ProxyError | PermanentError):
-            raise cause from error
-        raise ProxyUnavailableError(f"the proxy failed: {type(cause).__name__}: {cause}") from error

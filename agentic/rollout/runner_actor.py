@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from agentic.errors import PermanentError
-from agentic.rollout.actors import StartOnce, cause_of, named_actor
+from agentic.rollout.actors import RETURN_SECONDS, Return, StartOnce, cause_of, named_actor
 from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.rollout.leases import Leases
 from agentic.rollout.outcomes import TrialFacts
@@ -120,8 +120,9 @@ class TrialRunnerActor:
 class ActorTrials:
     """`TrialControl` over the actor's handle, for one worker."""
 
-    def __init__(self, actor: Any, beat_seconds: float = BEAT_SECONDS) -> None:
+    def __init__(self, actor: Any, beat_seconds: float = BEAT_SECONDS, return_seconds: float = RETURN_SECONDS) -> None:
         self._actor = actor
+        self._return = Return(actor, return_seconds)
         self._beat_seconds = beat_seconds
         self._worker = uuid4().hex
         self._running = 0
@@ -135,6 +136,7 @@ class ActorTrials:
             with self._alive():
                 result = await self._run(request)
         except RayActorError as error:
+            await self._return.wait()
             facts = TrialFacts(exception=type(error).__name__, message="the trial runner's process died")
             return TrialResult(request.trial_id, facts)
         except RayTaskError as error:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentic.tasks.errors import DataError
-from agentic.tasks.grading_policy import parse_policy
+from agentic.tasks.grading_policy import STEPS_IN_PLACE, parse_policy
 from agentic.tasks.harbor_format import CONFIG, DOCKERFILE, INSTRUCTION, SOLUTION, TEST
 
 TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -70,7 +70,8 @@ def _fields(config: dict[str, object]) -> Iterator[str]:
         for problem in error.errors():
             yield f"{CONFIG}: {'.'.join(map(str, problem['loc']))}: {' '.join(problem['msg'].split())}: correct it"
     try:
-        parse_policy(config, CONFIG)
+        if parse_policy(config, CONFIG).mode == "fresh" and config.get("steps"):
+            yield f"{CONFIG}: {STEPS_IN_PLACE}"
     except DataError as error:
         yield str(error)
     for section, meaning in CLOCKS:

@@ -61,6 +61,12 @@ image has none: the repository of pytest is for its agent to change."""
 DEFAULT_PROTECTED = (*TEST_FILES, *TEST_CONFIGURATION, *STARTUP)
 
 
+STEPS_IN_PLACE = (
+    "a task of several steps cannot be graded in a fresh sandbox, since each step goes on from the one before: say "
+    'metadata.grading.mode = "in-place" and a reason in task.toml, or make a task of each step'
+)
+
+
 class GradingPolicy(Settings):
     """How a task's result is graded."""
 

@@ -9,6 +9,7 @@ full disk stops nothing.
 Never believes what it reads (see `tree.py`). `.git` and caches that programs make by themselves are left out.
 """
 
+import asyncio
 import io
 import tarfile
 import time
@@ -81,6 +82,8 @@ send() {
 if [ "$offset" = 1 ]; then send | head -c "$piece"; else send | tail -c "+$offset" | head -c "$piece"; fi
 """.replace("@PRUNED@", _PRUNED).replace("@SELECTED@", _PRUNED.replace("-printf '.\\0'", ""))
 SCRIPT = SCRIPT.replace("@NOT_COMPILED@", _NOT_COMPILED)
+LARGEST_BYTES = 1 << 63
+"""No file system has a file of that size."""
 REPOSITORY = b"."
 """The line that stands for each `.git`."""
 
@@ -99,7 +102,7 @@ async def list_recent(sandbox: Runs, folder: str, limits: Limits, seconds: float
     or does not come out in this time."""
     ends = time.monotonic() + seconds
     listing = await _ask(sandbox, folder, Question("recent", ends), limits)
-    dropped = find_dropped(listing.entries, limits)
+    dropped = await asyncio.to_thread(find_dropped, listing.entries, limits)
     listing = replace(listing, dropped=dropped)
     check_size(listing, limits)
     if _is_too_much(listing.entries, limits):
@@ -172,15 +175,16 @@ async def _ask(sandbox: Runs, folder: str, question: Question, limits: Limits) -
             ("/bin/sh", "-c", SCRIPT, "sh", *words), stdin=question.stdin, timeout_seconds=seconds
         )
         _check_answer(result)
+        looked_at = max(len(data) - 1, 0)
         data += result.stdout
-        if question.what == "recent" and listing is None and b"\0\0" in data:
-            listing = read_head(bytes(data.partition(b"\0\0")[0]))
+        if question.what == "recent" and listing is None and (end := data.find(b"\0\0", looked_at)) >= 0:
+            listing = await asyncio.to_thread(read_head, bytes(data[:end]), limits)
             if _is_too_much(listing.entries, limits):
                 return listing
         if len(data) > limits.total_bytes + LISTING_BYTES:
             raise ChangesRefusedError(f"more than {limits.total_bytes + LISTING_BYTES} bytes came out")
         if len(result.stdout) < PIECE_BYTES:
-            return read_listing(bytes(data), limits)
+            return await asyncio.to_thread(read_listing, bytes(data), limits)
 
 
 def _check_answer(result: ExecResult) -> None:
@@ -196,11 +200,13 @@ def read_listing(data: bytes, limits: Limits) -> Listing:
     head, found, archive = data.partition(b"\0\0")
     if not found:
         raise ChangesRefusedError("its working folder's list is not whole")
-    return replace(read_head(head), nodes=dict(_nodes(archive, limits)) if archive else {})
+    return replace(read_head(head, limits), nodes=dict(_nodes(archive, limits)) if archive else {})
 
 
-def read_head(head: bytes) -> Listing:
-    """The entries alone."""
+def read_head(head: bytes, limits: Limits) -> Listing:
+    """The entries alone. Raises ChangesRefusedError, also for more of them than are taken."""
+    if (count := head.count(b"\0") + 1) > limits.entries:
+        raise ChangesRefusedError(f"its working folder has {count} entries and {limits.entries} are read at most")
     folder, newline, rows = head.partition(b"\n")
     if not newline:
         raise ChangesRefusedError("its working folder's list is not whole")
@@ -217,7 +223,9 @@ def _entry(row: bytes) -> tuple[str, Entry | None]:
         kind, mode, user, group, size, path = words
         if path:
             check_path(path)
-        entry = Entry(Kind(kind[-1]), int(mode, 8), (int(user), int(group)), int(size), is_recent=kind.startswith("+"))
+        entry = Entry(Kind(kind[-1:]), int(mode, 8), (int(user), int(group)), int(size), is_recent=kind.startswith("+"))
+        if not 0 <= entry.size_bytes < LARGEST_BYTES:
+            raise ValueError(f"no file has {size} bytes")
     except ValueError:
         if len(words) == 6 and words[0].lstrip("+") in ("p", "s", "b", "c"):
             return words[5], None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harbor.models.trial.paths import TrialPaths
+from harbor.models.trial.paths import EnvironmentPaths, TrialPaths
 from harbor.verifier.verifier import RewardFileEmptyError, RewardFileNotFoundError, VerifierOutputParseError
 
 from agentic.rollout.outcomes import RESOLVED_KEY
@@ -19,6 +19,12 @@ NO_REWARD = (RewardFileNotFoundError, RewardFileEmptyError, VerifierOutputParseE
 
 PATIENCE_SECONDS = 0.5
 """How long processes that the tests ended last may take to be gone."""
+
+LOOKS = 20_000
+"""How often it is looked for them at most, where the clock cannot be read."""
+
+LINES = 1000
+"""Of a file with a reward."""
 
 RUN = """\
 set -- {processes}
@@ -31,17 +37,60 @@ left() {{
   done
   return 1
 }}
+now() {{
+  read -r clock rest < /proc/uptime && clock=${{clock%.*}}${{clock#*.}} || clock=0
+  while :; do case "$clock" in 0?*) clock=${{clock#0}} ;; *) return ;; esac; done
+}}
+settled() {{
+  now
+  ends=$((clock + {patience})) looks=0
+  while left; do
+    now
+    looks=$((looks + 1))
+    [ "$clock" -lt "$ends" ] && [ "$looks" -lt {looks} ] || return 1
+  done
+}}
+contents() {{
+  said= lines=0
+  while [ "$lines" -lt {lines} ] && {{ IFS= read -r line || [ -n "$line" ]; }}; do
+    [ "$lines" = 0 ] && said=$line || said="$said$separator$line"
+    lines=$((lines + 1))
+  done < "$1"
+}}
 ({script}) > {log} 2>&1
-text=none; json=none
-[ -f {text} ] && text=$(head -c 65536 {text}) && set -f && set -- $text && text="text $*"
-[ -f {json} ] && json="json $(head -c 65536 {json})"
-set +f
-tail -c {log_bytes} {log} >&2
-if left && sleep {patience} && left; then echo busy; else echo quiet; fi
+text=none json=none
+separator=' '
+[ -f {text} ] && contents {text} && text="text $said"
+separator='
+'
+[ -f {json} ] && contents {json} && json="json $said"
+if settled; then echo quiet; else echo busy; fi
 printf '%s\\n%s\\n' "$text" "$json"
+tail -c {log_bytes} {log} >&2
+exit 0
 """
 """Runs the tests; says then whether they left processes, and, what is read before that is asked, both files: the text
-in one line."""
+in one line. Code under test may have put its own programs in place of the image's, so until all of that is said nothing
+is run but the shell itself, which was there before: no program, and no other shell."""
+
+
+LOG_BYTES = 64 * 1024
+"""What is kept of the tests' output: enough for the failures at its end."""
+
+
+def run_tests(script: str, paths: EnvironmentPaths, log: str, *, sees_processes: bool) -> str:
+    """`RUN` for a quoted script. `sees_processes`: the sandbox's processes are its own alone."""
+    return RUN.format(
+        script=script,
+        log=log,
+        log_bytes=LOG_BYTES,
+        text=paths.reward_text_path,
+        json=paths.reward_json_path,
+        processes="/proc/[0-9]*" if sees_processes else "",
+        patience=int(PATIENCE_SECONDS * 100),
+        looks=LOOKS,
+        lines=LINES,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from agentic.rollout.grading.moving import Sources, find_sources, with_moved
 from agentic.rollout.grading.patch import Patch, make_patch
 from agentic.rollout.grading.protection import undo
 from agentic.rollout.grading.report import NAMED_PATHS, PATCH, Failure, GradingReport, write_failure
-from agentic.rollout.grading.rewards import NO_REWARD, PATIENCE_SECONDS, RUN, read_answer, rewards_of
+from agentic.rollout.grading.rewards import NO_REWARD, read_answer, rewards_of, run_tests
 from agentic.rollout.grading.time_limits import GradingTime
 from agentic.rollout.grading.tree import Limits, Listing
 from agentic.rollout.outcomes import RESOLVED_KEY
@@ -53,9 +53,6 @@ from agentic.sandbox.errors import (
     SandboxTransferError,
 )
 from agentic.tasks.grading_policy import GradingPolicy, read_policy
-
-LOG_BYTES = 64 * 1024
-"""What is kept of the tests' output: enough for the failures at its end."""
 
 NOWHERE = Listing("/", {})
 """The working folder where no changes are brought."""
@@ -183,7 +180,7 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
             self._time.check_reading(time.monotonic() - began)
             return report, FAILED
         try:
-            changes, left_out = compare(untouched, with_moved(agent, untouched, sources))
+            changes, left_out = await asyncio.to_thread(_compared, agent, untouched, sources)
             kept, undone, patch = await asyncio.to_thread(_counted, changes, untouched, policy)
             (self.trial_paths.verifier_dir / PATCH).write_text(patch.text, errors="replace")
             report = report.model_copy(
@@ -214,9 +211,9 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
             raise GradingSetupError(
                 "the task has no working folder: give its image a WORKDIR, or say metadata.grading.folder in task.toml"
             )
-        sources = find_sources(untouched, agent, self._limits) if agent is not None else {}
+        sources: Sources = {}
         if agent is not None:
-            wanted = wanted_paths(untouched, agent, chain.from_iterable(sources.values()), self._limits)
+            sources, wanted = await asyncio.to_thread(_wanted, untouched, agent, self._limits)
             if not untouched.nodes.keys() >= set(wanted):
                 untouched = await list_chosen(environment, policy.folder, wanted, self._limits)
         if untouched.has_repository:
@@ -271,14 +268,11 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
     async def _judge(self, environment: GradedEnvironment, report: GradingReport) -> Judged:
         """Run the tests, which are there, and read the reward."""
         paths = self._paths
-        command = RUN.format(
-            script=quote_shell_arg(str(self._script()), self.environment.os),
-            log=f"{paths.verifier_dir}/{self.trial_paths.test_stdout_path.name}",
-            log_bytes=LOG_BYTES,
-            text=paths.reward_text_path,
-            json=paths.reward_json_path,
-            processes="" if environment.shares_processes else "/proc/[0-9]*",
-            patience=PATIENCE_SECONDS,
+        command = run_tests(
+            quote_shell_arg(str(self._script()), self.environment.os),
+            paths,
+            f"{paths.verifier_dir}/{self.trial_paths.test_stdout_path.name}",
+            sees_processes=not environment.shares_processes,
         )
         limit = self._time.of_tests(self.task.config.verifier.timeout_sec)
         began = time.monotonic()
@@ -326,10 +320,22 @@ class FreshVerifier(Verifier):  # type: ignore[misc]
         return VerifierResult(rewards=dict(rewards))
 
 
+def _wanted(untouched: Listing, agent: Listing, limits: Limits) -> tuple[Sources, list[str]]:
+    """Where moved files may have been, and whose untouched contents a comparison needs. Of a large folder this takes
+    long, as do the next two; none of them holds up other trials."""
+    sources = find_sources(untouched, agent, limits)
+    return sources, wanted_paths(untouched, agent, chain.from_iterable(sources.values()), limits)
+
+
+def _compared(agent: Listing, untouched: Listing, sources: Sources) -> tuple[list[Change], list[str]]:
+    """The changes, and what was not taken."""
+    return compare(untouched, with_moved(agent, untouched, sources))
+
+
 def _counted(
     changes: Sequence[Change], untouched: Listing, policy: GradingPolicy
 ) -> tuple[list[Change], list[str], Patch]:
-    """What counts, the paths of what was undone, and the diff; of many files it takes long."""
+    """What counts, the paths of what was undone, and the diff."""
     kept, undone = undo(changes, untouched, policy)
     return kept, undone, make_patch(kept)
 

@@ -151,12 +151,12 @@ class TrialServerControl:
         return TrialOrder(**values, task=await self._digest(request.task_dir), nonce=uuid4().hex)
 
     async def _digest(self, folder: str) -> str:
-        """Read once: a data set's tasks do not change while a run uses them."""
+        """Read once: a data set's tasks do not change while a run uses them. What kept one from being read may pass."""
         if folder not in self._digests:
             self._digests[folder] = asyncio.create_task(asyncio.to_thread(digest_of_task, Path(folder)))
         try:
             return await asyncio.shield(self._digests[folder])
-        except TaskFolderError:
+        except (TaskFolderError, OSError):
             self._digests.pop(folder, None)
             raise
 

@@ -210,7 +210,9 @@ class TrialService:
     def _begin(self, entry: Entry) -> None:
         self._open.add(entry.trial_id)
         self._leases.renew(entry.trial_id)
-        entry.work = asyncio.create_task(self._live(entry), name=f"trial-{entry.trial_id}")
+        # Begun at once: a task that is cancelled before its first step would leave its entry open for ever.
+        loop = asyncio.get_running_loop()
+        entry.work = asyncio.Task(self._live(entry), loop=loop, name=f"trial-{entry.trial_id}", eager_start=True)
 
     async def _live(self, entry: Entry) -> None:
         try:

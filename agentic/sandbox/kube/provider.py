@@ -140,7 +140,7 @@ class KubeProvider:
             api, source = await self._connected()
             await self._repay(name)
             owner = await self._owner_of(api, spec.run_id)
-            await owner.close_in()
+            await self._require_closed_in(owner, spec)
             order = Order(owner, name, spec.sandbox_id, spec.reference, self._resources(spec))
             if spec.run_id in self.prefetches:
                 self.prefetches[spec.run_id].use(order.image)
@@ -160,6 +160,14 @@ class KubeProvider:
         finally:
             if not is_taken:
                 await asyncio.shield(self._give_back(name, order))
+
+    async def _require_closed_in(self, owner: Owner, spec: SandboxSpec) -> None:
+        """A lease that was made anew may lack its network policy, for reasons that pass: it could be made before."""
+        try:
+            await owner.close_in()
+        except AgenticError as error:
+            message = f"sandbox {spec.sandbox_id} has no network policy to start under: {error}"
+            raise SandboxStartError(message) from error
 
     def _resources(self, spec: SandboxSpec) -> Resources:
         settings = self.settings

@@ -17,7 +17,7 @@ from agentic.rollout.grading.changes import Change, compare, removed_paths
 from agentic.rollout.grading.collecting import read_listing
 from agentic.rollout.grading.patch import make_patch
 from agentic.rollout.grading.protection import merge_ini, merge_toml, undo
-from agentic.rollout.grading.tree import Entry, Kind, Limits, Listing, Node, check_size
+from agentic.rollout.grading.tree import Entry, Kind, Limits, Listing, Node, check_size, find_dropped
 from agentic.tasks.grading_policy import GradingPolicy, read_policy
 
 NAMES = ("a", "b.py", "src/c.py", "src/d/e.txt", "tests/test_x.py", "conftest.py", "setup.cfg")
@@ -117,10 +117,42 @@ def test_a_listing_that_names_a_path_outside_is_refused(path):
         read_listing(b"/app\nd 755 0 0 0 \0" + row + b"\0\0", Limits())
 
 
-@pytest.mark.parametrize("data", [b"", b"/app\n", b"/app", b"/app\nx\0\0", b"/app\nf 644 0 0 1 a\0\0no archive at all"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"/app\n", b"/app", b"/app\nx\0\0", b"/app\nf 644 0 0 1 a\0\0no archive at all"),
+        *(b"/app\n 644 0 0 5 x\0\0", b"/app\n+l 777 0 0 1" + b"0" * 400 + b" x\0\0", b"/app\nf 644 0 0 -1 x\0\0"),
+    ],
+)
 def test_a_listing_that_the_script_cannot_have_sent_is_refused(data):
     with pytest.raises(ChangesRefusedError):
         read_listing(data, Limits())
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["f", "d", "l", "+f", "+d", "+l", "p", "", "+", "++"]),
+        st.sampled_from(["644", "0", "9", "-1", ""]),
+        st.integers(-1, 10),
+        st.integers(-1, 10),
+        st.one_of(st.integers(-10, 10**6), st.integers(10**17, 10**500)),
+        st.sampled_from(["a", "a/b", "n/x", "", ".", "c/", " "]),
+    ),
+    max_size=12,
+)
+
+
+@given(ROWS)
+def test_no_rows_of_a_sandbox_break_what_looks_at_them(rows):
+    data = b"/app\n" + b"".join(" ".join(map(str, row)).encode() + b"\0" for row in rows) + b"\0"
+    with contextlib.suppress(ChangesRefusedError):
+        listing = read_listing(data, Limits())
+        find_dropped(listing.entries, Limits(files=2, total_bytes=100))
+
+
+def test_more_entries_than_are_read_are_refused_before_they_are():
+    with pytest.raises(ChangesRefusedError, match="has 101 entries and 100 are read at most"):
+        read_listing(b"/app\n" + b"never read\0" * 101 + b"\0", Limits(entries=100))
 
 
 @given(st.binary(max_size=300))

@@ -1,5 +1,7 @@
 """Grading in a fresh sandbox, as whole trials: what is done again when one is lost, and what a task may say of it."""
 
+import shutil
+
 import pytest
 
 from agentic.rollout.settings import ScriptedAgentSettings
@@ -80,3 +82,25 @@ async def test_tests_that_write_no_reward_only_with_the_agents_changes_are_its_f
     result = await trial("touch planted")
     assert result.facts.rewards == {"reward": 0.0}
     assert "without them they do" in result.grading.reason
+
+
+def with_steps(task_dir, policy=""):
+    """A task of two steps, each with the tests of the whole one."""
+    config = (task_dir / "task.toml").read_text()
+    (task_dir / "task.toml").write_text(f'{config}\n[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n{policy}')
+    for name in ("one", "two"):
+        shutil.copytree(task_dir / "tests", task_dir / "steps" / name / "tests")
+        shutil.copy(task_dir / "instruction.md", task_dir / "steps" / name)
+
+
+async def test_a_task_of_several_steps_is_refused_by_name_unless_it_says_that_it_is_graded_in_place(trial, task_dir):
+    with_steps(task_dir)
+    result = await trial(FIX)
+    assert (result.facts.rewards, result.facts.exception) == (None, "GradingSetupError")
+    assert 'metadata.grading.mode = "in-place"' in result.facts.message
+
+
+async def test_a_task_of_several_steps_that_says_so_is_graded_step_by_step_in_place(trial, task_dir):
+    with_steps(task_dir, '[metadata.grading]\nmode = "in-place"\nreason = "each step goes on from the last"\n')
+    result = await trial(FIX)
+    assert (result.facts.rewards, result.facts.exception) == ({"reward": 1.0}, None)

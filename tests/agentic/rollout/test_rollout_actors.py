@@ -2,8 +2,12 @@
 
 import asyncio
 import contextlib
+import json
 import shutil
 import socket
+import subprocess
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -147,8 +151,45 @@ async def test_a_failure_inside_an_actor_is_infra_and_is_tried_again(error, requ
 async def test_a_dead_actor_is_infra(request_for):
     handle = FailingActor(ActorDiedError())
     with pytest.raises(ProxyUnavailableError, match="died"):
-        await ActorProxy(handle).open(SPEC)
-    assert (await ActorTrials(handle).run(request_for)).facts.rewards is None
+        await ActorProxy(handle, return_seconds=0).open(SPEC)
+    assert (await ActorTrials(handle, return_seconds=0).run(request_for)).facts.rewards is None
+
+
+class ReturningActor:
+    """Stands for a handle of an actor that is dead until so many looks were taken."""
+
+    def __init__(self, looks):
+        self.looks = looks
+        self.calls = []
+
+    def __getattr__(self, method):
+        async def remote(*arguments):
+            self.calls.append(method)
+            self.looks -= method == "__ray_ready__"
+            if self.looks > 0 or method != "__ray_ready__":
+                raise ActorDiedError()
+
+        return types.SimpleNamespace(remote=remote)
+
+
+async def test_an_attempt_that_a_dying_actor_lost_ends_once_another_one_is_there(request_for):
+    handle = ReturningActor(looks=3)
+    proxy = ActorProxy(handle)
+    results = await asyncio.gather(*(proxy.open(SPEC) for _ in range(50)), return_exceptions=True)
+    assert {type(result) for result in results} == {ProxyUnavailableError}
+    assert handle.calls.count("__ray_ready__") == 3, "all wait together"
+    trials = ReturningActor(looks=2)
+    assert (await ActorTrials(trials).run(request_for)).facts.exception == "ActorDiedError"
+    assert trials.calls.count("__ray_ready__") == 2
+
+
+@pytest.mark.timeout(240)
+def test_the_attempt_after_a_proxys_death_meets_the_next_one_however_long_that_takes(tmp_path):
+    program = Path(__file__).with_name("drive_actor_return.py")
+    command = [sys.executable, str(program), str(tmp_path), "8"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["ProxyUnavailableError", "s"]
 
 
 async def test_what_is_permanent_or_the_proxys_own_refusal_stays_what_it_is(request_for):

@@ -16,6 +16,7 @@ from aiohttp import web
 from trial_server_rig import KEY, filled, serving
 
 from agentic.rollout.grading.report import GradingReport
+from agentic.rollout.server import client as client_module
 from agentic.rollout.server.client import TrialServerControl
 from agentic.rollout.settings import TrialServerSettings
 
@@ -73,6 +74,21 @@ async def test_a_line_that_is_too_long_loses_the_trial_and_raises_nothing(answer
     url = await answering(events)
     lost = await control(url, unreachable_seconds=0.5).run(trial_for())
     assert (lost.facts.rewards, lost.facts.exception) == (None, "TrialServerUnavailable")
+
+
+async def test_a_task_that_could_not_be_read_for_a_moment_is_read_again(tmp_path, trial_for, control, monkeypatch):
+    real, failures = client_module.digest_of_task, [OSError(errno.EMFILE, "Too many open files")]
+
+    def digest_of_task(folder):
+        if failures:
+            raise failures.pop()
+        return real(folder)
+
+    monkeypatch.setattr(client_module, "digest_of_task", digest_of_task)
+    async with serving(tmp_path / "server") as url:
+        trials = control(url)
+        assert (await trials.run(trial_for(FIX, trial_id="first"))).facts.exception == "OSError"
+        assert (await trials.run(trial_for(FIX, trial_id="second"))).facts.rewards == {"reward": 1.0}
 
 
 async def test_names_that_an_agent_chose_are_bounded_in_what_goes_with_a_result(tmp_path, trial_for, control):

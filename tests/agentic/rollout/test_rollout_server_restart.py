@@ -21,6 +21,9 @@ from agentic.rollout.outcomes import TrialFacts
 from agentic.rollout.server.book import Entry, read_rows, row_of, rows_of
 from agentic.rollout.server.client import TrialServerControl
 from agentic.rollout.server.journal import Journal
+from agentic.rollout.server.service import TrialService
+from agentic.rollout.server.settings import ServerSettings
+from agentic.rollout.server.tasks import TaskStore
 from agentic.rollout.server.wire import TrialOrder, TrialState
 from agentic.rollout.settings import ScriptedAgentSettings, TrialServerSettings
 from agentic.rollout.trial import EnvironmentSpec, TrialResult
@@ -156,6 +159,27 @@ def live(steps):
         if event is not None:
             rows.append(row_of(entry, event))
     return {name: entry for name, entry in entries.items() if entry.events}, rows
+
+
+class NoRunner:
+    """Runs nothing and ends nothing."""
+
+    async def run(self, request):
+        await asyncio.Event().wait()
+
+    async def close(self):
+        pass
+
+
+async def test_a_trial_that_is_cancelled_in_the_moment_in_which_it_is_accepted_ends_and_leaves_its_place(tmp_path):
+    settings = ServerSettings(state_dir=tmp_path, store_dir=tmp_path / "images")
+    journal, tasks = Journal(tmp_path / "journal.jsonl"), TaskStore(tmp_path / "tasks", 1 << 20)
+    tasks.find = lambda digest: tmp_path
+    service = TrialService(settings, NoRunner(), journal, tasks)
+    entry, _ = await service.submit(ORDER, "me")
+    await asyncio.wait_for(service.cancel(entry), 10)
+    assert (entry.is_over, service.capacity().queued) == (True, 0)
+    await service.close()
 
 
 @given(moves, st.integers(0, 4000))

@@ -1,5 +1,6 @@
 """Which answers are right."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from fractions import Fraction
@@ -54,6 +55,10 @@ def test_a_number_is_the_same_however_its_fraction_is_written(value: Fraction, t
     assert not is_same(str(value + 1), str(value))
 
 
+ENDLESS = ("9^{9^{9^9}}", r"2\sqrt{3}")
+"""An answer, and what it is compared with, which takes as long as it is let."""
+
+
 @pytest.fixture
 async def checker() -> AsyncIterator[AnswerChecker]:
     checker = AnswerChecker()
@@ -78,10 +83,31 @@ async def test_an_answer_that_takes_algebra_for_ever_is_wrong_and_the_next_is_co
     checker = AnswerChecker(answer_seconds=1.0)
     assert await checker.is_correct("x+1", "1+x")
     started = time.monotonic()
-    assert not await checker.is_correct("9^{9^{9^9}}", "x")
+    assert not await checker.is_correct(*ENDLESS)
     assert time.monotonic() - started < 8
     assert await checker.is_correct("x+2", "2+x")
     await checker.close()
+
+
+async def test_endless_answers_one_after_the_other_each_have_the_time_of_one() -> None:
+    checker = AnswerChecker(answer_seconds=1.0, at_once=1)
+    assert await checker.is_correct("x+1", "1+x")
+    for _ in range(2):
+        began = time.monotonic()
+        assert not await checker.is_correct(*ENDLESS)
+        assert time.monotonic() - began < 30, "the time of a child's start is not the answer's"
+    await checker.close()
+
+
+async def test_an_endless_answer_holds_up_no_other() -> None:
+    checker = AnswerChecker(answer_seconds=40.0, at_once=2)
+    assert all(await asyncio.gather(checker.is_correct("x+1", "1+x"), checker.is_correct("x+3", "3+x")))
+    endless = asyncio.create_task(checker.is_correct(*ENDLESS))
+    await asyncio.sleep(0.2)
+    assert await checker.is_correct("x+2", "2+x")
+    assert not endless.done()
+    await checker.close()
+    assert not await endless
 
 
 @pytest.mark.parametrize(("reply", "reward"), [(r"It is \boxed{42}.", "1"), (r"\boxed{41}", "0"), ("42", "0")])

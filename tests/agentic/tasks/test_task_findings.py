@@ -36,6 +36,15 @@ def write(name: str, text: str) -> Callable[[Path], None]:
     return change
 
 
+def test_a_task_of_several_steps_has_to_say_that_it_is_graded_where_the_agent_was(task: Path) -> None:
+    config = (task / "task.toml").read_text()
+    (task / "task.toml").write_text(config + '\n[[steps]]\nname = "one"\n')
+    assert any("several steps cannot be graded in a fresh sandbox" in line for line in find_problems(task))
+    in_place = '[metadata.grading]\nmode = "in-place"\nreason = "each step goes on from the last"\n'
+    (task / "task.toml").write_text(f'{config}\n[[steps]]\nname = "one"\n{in_place}')
+    assert not any("several steps" in line for line in find_problems(task))
+
+
 def test_the_shipped_tasks_have_no_problems() -> None:
     found = {path.parent.name: find_problems(path.parent) for path in SHIPPED.glob("*/task.toml")}
     assert len(found) >= 12
