@@ -7,7 +7,7 @@ cannot be swept away yet) goes away by itself.
 """
 
 import asyncio
-import time
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -66,13 +66,14 @@ class Return:
     async def _wait(self) -> None:
         from ray.exceptions import RayError
 
-        ends = time.monotonic() + self._seconds
-        while time.monotonic() < ends:
-            try:
-                await self._actor.__ray_ready__.remote()
-                return
-            except RayError:
-                await asyncio.sleep(LOOK_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds):
+                while True:
+                    try:
+                        await self._actor.__ray_ready__.remote()
+                        return
+                    except RayError:
+                        await asyncio.sleep(LOOK_SECONDS)
 
 
 def named_actor(name: str, actor_class: type, *arguments: Any) -> Any:

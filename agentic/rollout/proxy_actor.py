@@ -77,15 +77,15 @@ class ActorProxy:
         return sealed
 
     async def drop(self, session_id: str) -> None:
-        """See `ProxyControl.drop`."""
-        await self._answer(self._actor.drop.remote(session_id))
+        """See `ProxyControl.drop`. A proxy that has died has dropped everything: nobody waits for the next one here."""
+        await self._answer(self._actor.drop.remote(session_id), waits=False)
 
     async def finish(self, session_id: str) -> tuple[SealedSession, float]:
         """See `TimesEngine.finish`. One call of the actor: what each costs counts with thousands of rollouts."""
         finished: tuple[SealedSession, float] = await self._answer(self._actor.finish.remote(session_id))
         return finished
 
-    async def _answer(self, call: Any) -> Any:
+    async def _answer(self, call: Any, *, waits: bool = True) -> Any:
         """What the actor answers. Raises what the proxy itself refused or what is permanent, as it was; and
         ProxyUnavailableError for all else that kept it from answering: after a death, once another one is there."""
         from ray.exceptions import RayActorError, RayTaskError
@@ -93,7 +93,8 @@ class ActorProxy:
         try:
             return await call
         except RayActorError as error:
-            await self._return.wait()
+            if waits:
+                await self._return.wait()
             raise ProxyUnavailableError(f"the proxy's process died: {type(error).__name__}") from error
         except RayTaskError as error:
             cause = cause_of(error)

@@ -23,8 +23,8 @@ PATIENCE_SECONDS = 0.5
 LOOKS = 20_000
 """How often it is looked for them at most, where the clock cannot be read."""
 
-LINES = 1000
-"""Of a file with a reward."""
+LINES, BYTES = 20_000, 64 * 1024
+"""Of a file with a reward; the line that goes over is read to its end."""
 
 RUN = """\
 set -- {processes}
@@ -52,7 +52,7 @@ settled() {{
 }}
 contents() {{
   said= lines=0
-  while [ "$lines" -lt {lines} ] && {{ IFS= read -r line || [ -n "$line" ]; }}; do
+  while [ "$lines" -lt {lines} ] && [ "${{#said}}" -lt {bytes} ] && {{ IFS= read -r line || [ -n "$line" ]; }}; do
     [ "$lines" = 0 ] && said=$line || said="$said$separator$line"
     lines=$((lines + 1))
   done < "$1"
@@ -90,6 +90,7 @@ def run_tests(script: str, paths: EnvironmentPaths, log: str, *, sees_processes:
         patience=int(PATIENCE_SECONDS * 100),
         looks=LOOKS,
         lines=LINES,
+        bytes=BYTES,
     )
 
 

@@ -32,8 +32,8 @@ class Kind(StrEnum):
 class Limits:
     """What may come out of the agent's folder."""
 
-    entries: int = 250_000
-    """Rows of a listing; what lies there unchanged counts too."""
+    entries: int = 1_000_000
+    """Rows of a listing; what lies there unchanged counts too, so this is more than any task's folder has."""
     files: int = 5000
     file_bytes: int = 8 * 1024 * 1024
     total_bytes: int = 32 * 1024 * 1024

@@ -140,7 +140,6 @@ class KubeProvider:
             api, source = await self._connected()
             await self._repay(name)
             owner = await self._owner_of(api, spec.run_id)
-            await self._require_closed_in(owner, spec)
             order = Order(owner, name, spec.sandbox_id, spec.reference, self._resources(spec))
             if spec.run_id in self.prefetches:
                 self.prefetches[spec.run_id].use(order.image)
@@ -178,6 +177,7 @@ class KubeProvider:
     async def _take(self, api: KubeApi, source: Source, order: Order, spec: SandboxSpec) -> Sandbox:
         async with self._gate.starting() as start:
             paced = replace(order, on_stall=start.leave, on_landed=start.land, avoid=self._gate.full)
+            await self._require_closed_in(order.owner, spec)
             taken = await source.take(paced)
         channel = await self._channel(api, order, taken)
         sandbox = RemoteSandbox(

@@ -74,6 +74,7 @@ class Made:
 
     async def create(self, body: JsonObject) -> JsonObject:
         name = name_of(body)
+        before = self._uids.get(name)
         self._uids[name] = ""
         try:
             made = await self._api.create(self._resource, body)
@@ -81,6 +82,8 @@ class Made:
             raise
         except AgenticError:
             self.forget(name)
+            if before is not None:
+                self._uids[name] = before  # Of an earlier try, which may have more to remove.
             raise
         self._uids[name] = uid_of(made)
         return made

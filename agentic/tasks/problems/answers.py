@@ -6,7 +6,7 @@ What a policy writes may take an algebra system for ever (`9^{9^{9^9}}`), and ma
 which only a main thread gets and no long multiplication hears. So a child process compares, within limits on time and
 memory, and one that does not answer in time is killed; the answer then counts as wrong. Plain numbers never get there.
 
-Run as a program it is that child: `true` when it is ready, then a JSON array of two texts a line in, `true` or `false`
+Run as a program it is that child: a line when it is ready, then a JSON array of two texts a line in, `true` or `false`
 a line out.
 """
 
@@ -117,7 +117,8 @@ class _Child:
     def is_correct(self, answer: str, expected: str, seconds: float) -> bool:
         """Raises OSError or ValueError when there is no answer within that time; then the process is dead."""
         if not self._is_ready:
-            self._is_ready = self._said(START_SECONDS)
+            self._said(START_SECONDS)
+            self._is_ready = True
         if self._process.stdin is None:
             raise ValueError("the child has no pipes")
         self._process.stdin.write(json.dumps([answer, expected]).encode() + b"\n")

@@ -122,6 +122,8 @@ TEXT, JSON = "echo {} > reward.txt", "printf '%s' '{}' > reward.json"
         ("0\\n1", '{"reward": 1}', 0.0),
         ("1", '{"reward": 1, "speed": 3}', 1.0),
         ("0.5", '{\n"reward":\n0.5}', 0.5),
+        ("1", '{\n"reward": 1' + "".join(f',\n"t{n}": 1.0' for n in range(1500)) + "}", 1.0),
+        ("1\\n\\n", '{"reward": 1}', 1.0),
     ],
 )
 async def test_two_reward_files_count_only_when_they_agree(graded, text, json, reward):

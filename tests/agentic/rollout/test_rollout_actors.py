@@ -178,6 +178,9 @@ async def test_an_attempt_that_a_dying_actor_lost_ends_once_another_one_is_there
     results = await asyncio.gather(*(proxy.open(SPEC) for _ in range(50)), return_exceptions=True)
     assert {type(result) for result in results} == {ProxyUnavailableError}
     assert handle.calls.count("__ray_ready__") == 3, "all wait together"
+    handle.looks = 1000
+    with pytest.raises(ProxyUnavailableError):
+        await asyncio.wait_for(proxy.drop("s"), 5)  # What a dead proxy held is gone.
     trials = ReturningActor(looks=2)
     assert (await ActorTrials(trials).run(request_for)).facts.exception == "ActorDiedError"
     assert trials.calls.count("__ray_ready__") == 2
