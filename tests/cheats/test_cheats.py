@@ -521,7 +521,7 @@ CHEATS = (
             task,
             is_quick=task == UNIT,
         )
-        for task in (UNIT, SUITE, ROW, PLAIN)
+        for task in (UNIT, SUITE, ROW)
     ),
     Cheat(
         "answers with a list that no reader expects",
@@ -529,7 +529,7 @@ CHEATS = (
             "printf '#!/bin/sh\\nprintf \"/app\\\\n 644 0 0 5 x\\\\0\\\\0\"\\n' > /tmp/t; chmod +x /tmp/t; "
             "for d in $(echo $PATH | tr : ' '); do for t in find head sh; do cp /tmp/t $d/$t; done; done",
         ),
-        unprotected=LOST,
+        unprotected=Harmless.OURS,
     ),
 )
 
