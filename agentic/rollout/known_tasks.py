@@ -64,8 +64,11 @@ class KnownTasks:
         """As `Trial.create`, for a task in a folder of this machine. Raises what that raises, and GradingSetupError for
         a task of several steps that does not say that it is graded where the agent was."""
         folder = config.task.path
-        if config.verifier.disable or (known := self._look(folder)).task.has_steps:
-            if not config.verifier.disable and read_policy(folder).mode == "fresh":
+        if config.verifier.disable:
+            return await Trial.create(config)
+        known = self._look(folder)
+        if known.task.has_steps:
+            if read_policy(folder).mode == "fresh":
                 raise GradingSetupError(STEPS_IN_PLACE)
             return await Trial.create(config)
         task = known.task.for_trial(known)

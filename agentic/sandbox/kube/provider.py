@@ -91,14 +91,14 @@ class KubeProvider:
         self._making: dict[str, asyncio.Lock] = {}
         self._acquiring: set[asyncio.Task[Sandbox]] = set()
         self._is_closing = False
-        self._renewing: asyncio.Task[None] | None = None
+        self._looking_after: asyncio.Task[None] | None = None
 
     async def _connected(self) -> tuple[KubeApi, Source]:
         async with self._setup:
             if self._api is None or self._source is None:
                 self._api = await self._connect()
                 self._source = self._make_source(self._api)
-                self._renewing = asyncio.create_task(self._look_after(), name="look after sandboxes")
+                self._looking_after = asyncio.create_task(self._look_after(), name="look after sandboxes")
             return self._api, self._source
 
     async def _owner_of(self, api: KubeApi, run_id: str) -> Owner:
@@ -268,8 +268,8 @@ class KubeProvider:
         return await sweep_run(api, self.settings, source.kinds, run_id, is_over=is_over)
 
     async def close(self) -> None:
-        if self._renewing is not None:
-            self._renewing.cancel()
+        if self._looking_after is not None:
+            self._looking_after.cancel()
         self._is_closing = True
         await self._end_starts()
         sandboxes = [used.sandbox for used in self._in_use.values()]

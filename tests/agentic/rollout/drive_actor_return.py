@@ -12,41 +12,33 @@ from pathlib import Path
 
 import ray
 
-from agentic.proxy import Sampling, SessionHandle, SessionSpec
 from agentic.rollout.actors import named_actor
 from agentic.rollout.errors import ProxyUnavailableError
 from agentic.rollout.proxy_actor import ActorProxy
 
-SPEC = SessionSpec(
-    session_id="s",
-    sampling=Sampling(temperature=1.0, max_tokens=8),
-    max_prompt_tokens=100,
-    max_response_tokens=100,
-    max_calls=4,
-)
-
 
 class SlowToReturn:
-    """Dies at its first session; the next process takes long to be there."""
+    """Stands for the run's proxy. Dies at its first call; the next process takes long to be there."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._died = folder / "died"
         if self._died.exists():
             time.sleep(seconds)
 
-    async def open(self, spec: SessionSpec) -> SessionHandle:
-        """See ProxyServer.open."""
+    async def seal(self, session_id: str) -> str:
+        """See ProxyServer.seal."""
         if not self._died.exists():
             self._died.touch()
             os._exit(1)
-        return SessionHandle(session_id=spec.session_id, base_url="http://127.0.0.1:1/v1", api_key="key")
+        return session_id
 
 
-async def attempts(folder: Path, seconds: float) -> list[str]:
-    proxy, met = ActorProxy(named_actor("slow-to-return", SlowToReturn, folder, seconds)), []
+async def attempts(folder: Path, seconds: float) -> list[object]:
+    proxy = ActorProxy(named_actor("slow-to-return", SlowToReturn, folder, seconds))
+    met: list[object] = []
     for _ in range(2):
         try:
-            met.append((await proxy.open(SPEC)).session_id)
+            met.append(await proxy.seal("s"))
         except ProxyUnavailableError as error:
             met.append(type(error).__name__)
     return met

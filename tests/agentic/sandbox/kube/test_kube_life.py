@@ -227,14 +227,19 @@ async def lease_and_policies(rig: Rig) -> tuple[JsonObject, list[str]]:
     return job, [owner["uid"] for policy in policies for owner in policy["metadata"]["ownerReferences"]]
 
 
+async def lose_lease(rig: Rig, *faults: Fault) -> None:
+    """Of a provider that holds one sandbox; from then on these faults wait for it."""
+    assert rig.server is not None
+    await rig.provider.acquire(rig.spec("one"))
+    (job,) = (await rig.admin.list(JOBS)).items
+    rig.server.faults += faults
+    await rig.admin.delete(JOBS, name_of(job))
+
+
 async def test_a_lease_made_anew_gets_its_network_policy_although_that_was_refused_at_first() -> None:
     async with memory_rig("pod", renew_seconds=0.2) as rig:
-        assert rig.server is not None
-        await rig.provider.acquire(rig.spec("one"))
-        (job,) = (await rig.admin.list(JOBS)).items
         refusal = Fault("PATCH", "networkpolicies", status=403, times=2)
-        rig.server.faults.append(refusal)
-        await rig.admin.delete(JOBS, name_of(job))
+        await lose_lease(rig, refusal)
 
         async def is_closed_in() -> bool:
             if refusal.times or not (await rig.admin.list(JOBS)).items:
@@ -247,12 +252,8 @@ async def test_a_lease_made_anew_gets_its_network_policy_although_that_was_refus
 
 async def test_no_sandbox_is_made_while_its_lease_has_no_network_policy() -> None:
     async with memory_rig("pod", renew_seconds=0.2) as rig:
-        assert rig.server is not None
-        await rig.provider.acquire(rig.spec("one"))
-        (job,) = (await rig.admin.list(JOBS)).items
         refusal = Fault("PATCH", "networkpolicies", status=403, times=1000)
-        rig.server.faults.append(refusal)
-        await rig.admin.delete(JOBS, name_of(job))
+        await lose_lease(rig, refusal)
 
         async def was_refused() -> bool:
             return refusal.seen > 0
