@@ -8,7 +8,6 @@ again by its name.
 """
 
 import argparse
-import asyncio
 import contextlib
 import json
 import os
@@ -22,6 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
+from agentic.rollout.pacing import rare_full_collections
 from benchmarks.proxy.machine import description
 from benchmarks.sandbox.client import measure_client
 from benchmarks.sandbox.page import page
@@ -79,7 +81,9 @@ def measure_part(name: str, *, is_quick: bool) -> dict[str, Any]:
     }
     with namespace() as (cluster, space), tempfile.TemporaryDirectory() as folder:
         bench = Bench(QUICK if is_quick else FULL, cluster, space, Path(folder), say)
-        return head | asyncio.run(PARTS[name](bench))
+        # The event loop and the collector are those of the process that runs trials.
+        with rare_full_collections():
+            return head | uvloop.run(PARTS[name](bench))
 
 
 @contextlib.contextmanager

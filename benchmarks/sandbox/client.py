@@ -29,6 +29,8 @@ from benchmarks.sandbox.rounds import Bench
 DOUBLES = Path(__file__).parents[2] / "tests/doubles"
 UNPACED = KubeClientSettings(requests_per_second=10_000, request_burst=10_000, max_concurrent_requests=64)
 COMMANDS, SLEEP_SECONDS = 500, 3
+ROUNDS = 5
+"""Of the commands at once, of which the one with the median CPU counts: what else the host does moves it by a fifth."""
 POD_COUNT = 4
 
 
@@ -78,7 +80,7 @@ async def make_pods(api: KubeClient) -> list[PodExec]:
 async def figures_of(channels: Sequence[SandboxExec], bench: Bench) -> dict[str, Any]:
     return {
         "one after the other": await sequence(channels[0]),
-        "at once": await parallel(channels),
+        "at once": sorted([await parallel(channels) for _ in range(ROUNDS)], key=_cpu)[ROUNDS // 2],
         "file": await file(channels[0], bench.folder, bench.plan.megabytes),
     }
 
@@ -111,6 +113,11 @@ async def parallel(pods: Sequence[SandboxExec]) -> dict[str, Any]:
         "client_cpu_ms_each": round(cpu * 1000 / COMMANDS, 3),
         "threads_added": most - threads,
     }
+
+
+def _cpu(round_: dict[str, Any]) -> float:
+    cpu: float = round_["client_cpu_ms_each"]
+    return cpu
 
 
 async def file(pod: SandboxExec, folder: Path, megabytes: int) -> dict[str, Any]:

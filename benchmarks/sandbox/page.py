@@ -60,7 +60,10 @@ def _client(part: dict[str, Any]) -> list[str]:
     ]
     columns = "way p50_ms commands seconds client_cpu_ms_each threads_added"
     columns += " upload_mb_per_second download_mb_per_second is_exact"
-    words = "No node and no TLS: commands are processes of this machine. The commands at once sleep 3 s each."
+    words = (
+        "No node and no TLS: commands are processes of this machine. The commands at once sleep 3 s each; of some "
+        "rounds the one with the median CPU."
+    )
     return [table("The client against a server in memory", columns, rows), words]
 
 
