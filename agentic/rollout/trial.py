@@ -243,15 +243,14 @@ class TrialRunner:
             with self._scope():
                 trial = await self._create(request)
                 harbor = await trial.run()
+            folder = trial.paths.verifier_dir
+            failure = read_failure(folder) if harbor.verifier_result is None else None
+            report = _bounded_report(read_report(folder))
+            return _result(request.trial_id, harbor, report, failure, time.monotonic() - started)
         except Exception as error:  # noqa: BLE001 - whatever a trial raises is a fact about it, and costs one rollout
             _log.warning("trial %s failed: %s: %s", request.trial_id, type(error).__name__, error)
             facts = TrialFacts(exception=type(error).__name__, message=_one_line(str(error)))
             return TrialResult(request.trial_id, facts, seconds=TrialSeconds(total=time.monotonic() - started))
-        folder = trial.paths.verifier_dir
-        failure = read_failure(folder) if harbor.verifier_result is None else None
-        return _result(
-            request.trial_id, harbor, _bounded_report(read_report(folder)), failure, time.monotonic() - started
-        )
 
     def _scope(self) -> contextlib.AbstractContextManager[None]:
         if self._sandboxes is None:

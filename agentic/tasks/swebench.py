@@ -2,7 +2,8 @@
 
 The command is run until every task is there; what arrived stays in the download folder between attempts and between
 steps, so a second try fetches what is missing only. A task counts when its folder is a whole Harbor task; what a killed
-command left of one is removed before the next. The split holds out the same share of every repository; seed, ids and
+command left of one is removed before the next. What would fetch its grader is graded as rows are (see
+`swebench_export.py`). The split holds out the same share of every repository; seed, ids and
 each task's digest are in the data set's manifest.
 """
 
@@ -16,6 +17,7 @@ from agentic.tasks.harbor_format import CONFIG, INSTRUCTION, TEST, TaskFolder, i
 from agentic.tasks.prepare import OnProgress
 from agentic.tasks.settings import SweBenchData
 from agentic.tasks.splits import split_evenly
+from agentic.tasks.swebench_export import graded_here
 
 
 def download_tasks(settings: SweBenchData, folder: Path, on_progress: OnProgress) -> dict[str, list[TaskFolder]]:
@@ -41,7 +43,7 @@ def download_tasks(settings: SweBenchData, folder: Path, on_progress: OnProgress
         raise DownloadIncomplete(f"{settings.tasks - len(found)} of {settings.tasks} tasks are missing ({reason})")
     if len(found) > settings.tasks:
         raise DataError(f"{len(found)} tasks arrived, data.tasks says {settings.tasks}: set it to what is right")
-    tasks = {path.name: read_task(path) for path in found}
+    tasks = {path.name: graded_here(read_task(path)) for path in found}
     split = split_evenly(tasks, settings.tasks - settings.train, settings.seed, repository_of)
     return {name: [tasks[task_id] for task_id in ids] for name, ids in split.items()}
 

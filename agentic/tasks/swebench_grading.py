@@ -62,6 +62,8 @@ def grading_files(row: Mapping[str, Any], seconds: float) -> dict[str, bytes]:
     spec = make_test_spec(dict(row))
     needed = {
         "instance_id": spec.instance_id,
+        "repo": spec.repo,
+        "version": spec.version,
         "FAIL_TO_PASS": spec.FAIL_TO_PASS,
         "PASS_TO_PASS": spec.PASS_TO_PASS,
         "log_parser": spec.log_parser,
@@ -83,7 +85,12 @@ def _is_run_by_pytest(spec: Any) -> bool:
     from swebench.harness.log_parsers import PARSER_REGISTRY
 
     line = {"a.py::test": "PASSED"}
-    reads_pytest = PARSER_REGISTRY[spec.log_parser]("PASSED a.py::test\n", spec) == line
+    try:
+        reads_pytest = PARSER_REGISTRY[spec.log_parser]("PASSED a.py::test\n", spec) == line
+    except (AttributeError, LookupError, ValueError) as error:
+        raise DataError(
+            f"{spec.instance_id}: {spec.log_parser} reads no log of this row (version {spec.version!r}): {error}"
+        ) from error
     is_one_run = len(_test_commands(spec.eval_script)) == 1
     return bool(reads_pytest and is_one_run and not spec.instance_id.startswith(RUNNER_ITSELF))
 

@@ -19,12 +19,14 @@ def latest_step(checkpoint_dir: Path) -> int | None:
 
 
 def saved_steps(checkpoint_dir: Path) -> list[int]:
-    """Steps of all whole checkpoints that are still there, ascending."""
+    """Steps of all whole checkpoints that are still there, ascending. Of one that verl has pruned the folder stays,
+    with the place in the data in it."""
     latest = latest_step(checkpoint_dir)
     if latest is None:
         return []
     found = (re.fullmatch(r"global_step_(\d+)", path.name) for path in checkpoint_dir.iterdir())
-    return sorted(step for match in found if match and (step := int(match[1])) <= latest)
+    whole = (step for match in found if match and (step := int(match[1])) <= latest)
+    return sorted(step for step in whole if policy_dir(checkpoint_dir, step).is_dir())
 
 
 def policy_dir(checkpoint_dir: Path, step: int) -> Path:

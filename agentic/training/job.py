@@ -12,11 +12,12 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from agentic import processes
+from agentic.errors import PermanentError
 from agentic.rollout.agent_loop_config import RolloutJob
 from agentic.rollout.data_order import DataOrder
 from agentic.sandbox.settings import pooled_for
@@ -238,15 +239,25 @@ _PERMANENT = frozenset(
 )
 """Exceptions that do not depend on the moment; anything else may be the machine's and is tried again."""
 
-_RAISED = re.compile(r"^(?:\([^)]*\) )?(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupted))(?:\(\w+\))?: (.*)")
+_RAISED = re.compile(
+    r"^(?:\([^)]*\) )?(?P<module>[\w.]+\.)?(?P<name>\w*(?:Error|Exception|Interrupted|Refusal))(?:\(\w+\))?: "
+    r"(?P<text>.*)"
+)
 """The line that ends a traceback, behind Ray's prefix if it comes from a worker."""
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TAIL_BYTES = 200_000
 
 
+def _kinds_of(kind: type[Exception]) -> Iterator[type[Exception]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _kinds_of(each)
+
+
 def failure_of(returncode: int, log: Path, written_before: int) -> TrainingError | TrainingInterrupted:
-    """Why the trainer ended, by what this start of it logged.
+    """Why the trainer ended, by what this start of it logged. What a worker of ours refused for good goes first: verl
+    goes on without that rollout, and ends by something else that has come of it.
 
     Args:
         returncode: negative when a signal ended it.
@@ -256,7 +267,11 @@ def failure_of(returncode: int, log: Path, written_before: int) -> TrainingError
         file.seek(max(written_before, log.stat().st_size - _TAIL_BYTES))
         lines = _COLOURS.sub("", file.read().decode(errors="replace")).splitlines()
     raised = [found for line in lines if (found := _RAISED.match(line))]
-    name, text = (raised[-1][1], raised[-1][2]) if raised else ("", f"exit code {returncode}")
+    refusals = {f"{error.__module__}.{error.__qualname__}" for error in _kinds_of(PermanentError)}
+    for found in raised:
+        if f"{found['module']}{found['name']}" in refusals:
+            return TrainingError(f"verl stopped: {found['name']}: {found['text']}"[:300] + f" (log: {log})")
+    name, text = (raised[-1]["name"], raised[-1]["text"]) if raised else ("", f"exit code {returncode}")
     cause = f"{name}: {text}"[:300] if name else text
     if returncode > 0 and name in _PERMANENT:
         return TrainingError(f"verl stopped: {cause} (log: {log})")

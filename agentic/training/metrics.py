@@ -20,6 +20,8 @@ from agentic.rollout.records import RolloutRecord, summarise
 REWARD_MEAN = "critic/score/mean"
 REWARD_MAX = "critic/score/max"
 STEP_SECONDS = "timing_s/step"
+LEAST_GRADED = 0.5
+"""Of a validation's tasks, for its rate to be one."""
 
 
 class StepMetrics(BaseModel):
@@ -69,14 +71,19 @@ def validation_curve(records: Iterable[RolloutRecord], split: str, steps: Sequen
     """(step, resolve rate over graded rollouts) of each complete validation of a split.
 
     Computed from the rollout records and not from verl's metrics, which count a rollout that was lost to
-    infrastructure as a zero. A task validated again after a resume counts once, as it went last.
+    infrastructure as a zero. A task validated again after a resume counts once, as it went last. A validation that
+    mostly was lost says nothing of its policy, whatever the few say that were graded, and is left out.
     """
     latest: dict[int, dict[str, RolloutRecord]] = {step: {} for step in steps}
     for record in records:
         if record.split == split and record.step in latest:
             latest[record.step][record.task] = record
-    rates = [(step, summarise(latest[step].values()).resolve_rate) for step in steps]
-    return [(step, rate) for step, rate in rates if rate is not None]
+    summaries = [(step, summarise(latest[step].values())) for step in steps]
+    return [
+        (step, summary.resolve_rate)
+        for step, summary in summaries
+        if summary.resolve_rate is not None and summary.graded >= LEAST_GRADED * summary.rollouts
+    ]
 
 
 def best_step(curve: Sequence[tuple[int, float]], saved: Iterable[int]) -> tuple[int, float] | None:

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentic import files
 from agentic.errors import PermanentError
 from agentic.training.jobs import TrainJob
 from agentic.training.settings import TrainSettings
@@ -65,13 +66,19 @@ def claim(job: TrainJob) -> None:
         PermanentError: rollouts of a job with other settings are in it; their figures would be taken for this one's.
     """
     path, mine = job.run_dir / "identity.json", identity(job)
-    known = json.loads(path.read_text()) if path.exists() else mine
+    try:
+        known = json.loads(path.read_text()) if path.exists() else mine
+    except ValueError as error:
+        raise PermanentError(
+            f"{path} cannot be read ({error}): delete it when the run's settings are as they were"
+        ) from error
     changed = sorted(_differences(known, mine))
     if changed and (job.run_dir / "rollouts").exists():
         raise PermanentError(
             f"run {job.run_id} has rollouts under another {', '.join(changed)}: give a new --run-id, or change back"
         )
-    path.write_text(json.dumps(mine, indent=1))
+    if known != mine or not path.exists():
+        files.write_json(path, mine)
 
 
 def _differences(known: dict[str, Any], mine: dict[str, Any], prefix: str = "") -> list[str]:

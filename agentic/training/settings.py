@@ -1,8 +1,8 @@
 """Settings of training and of the Ray cluster of one machine. Light: pydantic only."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from agentic.settings import Settings
 from agentic.training.tools.settings import ToolSettings
@@ -104,8 +104,9 @@ class TrainSettings(Settings):
     patience: int | None = Field(None, gt=0)
     """Stop when the validation rate has not risen for this many validations; `None` = train all steps."""
 
-    keep_checkpoints: int | None = Field(None, gt=0)
-    """How many checkpoints stay; `None` = all."""
+    keep_checkpoints: int | None = Field(None, ge=2)
+    """How many checkpoints stay, two at least, since verl deletes the oldest before all of the newest is written;
+    `None` = all."""
 
     seed: int = 0
     """Of the order of tasks and of verl's samplers."""
@@ -133,3 +134,9 @@ class TrainSettings(Settings):
 
     overrides: tuple[str, ...] = ()
     """`key=value` for verl, added last; a key that another setting owns is refused by name."""
+
+    @model_validator(mode="after")
+    def _has_groups(self) -> Self:
+        if self.algorithm == "grpo" and self.rollouts_per_prompt < 2:
+            raise ValueError("grpo compares the rollouts of a prompt: give rollouts_per_prompt 2 or more, or take ppo")
+        return self

@@ -25,10 +25,10 @@ SETTINGS = (
     "data.new_template=4",
     "model.demonstrations=400",
     "model.steps=40",
-    "train.steps=2",
+    "train.steps=3",
     "train.validate_every=2",
     "train.save_every=1",
-    "train.keep_checkpoints=1",
+    "train.keep_checkpoints=2",
     "train.prompts_per_step=4",
     "train.rollouts_per_prompt=4",
     "train.micro_batch_rollouts=16",
@@ -53,17 +53,17 @@ def metrics_of(run_dir: Path) -> dict[int, dict[str, float]]:
 def test_a_critic_is_trained_saved_and_gone_on_with(tmp_path: Path) -> None:
     submit(tmp_path, "local", "--profile", "demo", "--run-id", RUN_ID, *SETTINGS)
     run_dir = tmp_path / "runs" / RUN_ID
-    assert len(read_records(run_dir, Phase.TRAIN)) == 2 * 4 * 4
+    assert len(read_records(run_dir, Phase.TRAIN)) == 3 * 4 * 4
     assert audit(run_dir).holds
     trained = metrics_of(run_dir)
-    assert sorted(trained) == [1, 2]
+    assert sorted(trained) == [1, 2, 3]
     assert all(math.isfinite(row[name]) for row in trained.values() for name in ("critic/vf_loss", "critic/grad_norm"))
-    kept = [str(folder.relative_to(run_dir / "checkpoints")) for folder in run_dir.glob("checkpoints/*/critic")]
-    assert kept == ["global_step_2/critic"]
+    kept = {str(folder.relative_to(run_dir / "checkpoints")) for folder in run_dir.glob("checkpoints/*/critic")}
+    assert kept == {"global_step_2/critic", "global_step_3/critic"}
 
-    submit(tmp_path, "local", "--profile", "demo", "--run-id", RUN_ID, *SETTINGS, "train.steps=3")
-    assert sorted(metrics_of(run_dir)) == [1, 2, 3]
-    assert len(read_records(run_dir, Phase.TRAIN)) == 3 * 4 * 4, "no step is trained twice"
+    submit(tmp_path, "local", "--profile", "demo", "--run-id", RUN_ID, *SETTINGS, "train.steps=4")
+    assert sorted(metrics_of(run_dir)) == [1, 2, 3, 4]
+    assert len(read_records(run_dir, Phase.TRAIN)) == 4 * 4 * 4, "no step is trained twice"
     assert audit(run_dir).holds
     last = sorted(run_dir.glob("metrics/*.jsonl"))[-1].read_text().splitlines()
-    assert {json.loads(line)["step"] for line in last} <= {2, 3}
+    assert {json.loads(line)["step"] for line in last} <= {3, 4}

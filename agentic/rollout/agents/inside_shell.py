@@ -60,7 +60,7 @@ class InsideShellAgent(ModelAgent):
         await self._ship(self._job(instruction, socket), environment)
         result = await environment.exec(command=_START, timeout_sec=_PROGRAM_SECONDS)
         report = _report(result)
-        context.metadata = {"turns": report.get("turns", 0), "exit_code": result.return_code}
+        context.metadata = {"turns": _turns(report, self.max_turns), "exit_code": result.return_code}
         _raise_for(result, str(report.get("message", "")), NetworkConnectionError if socket else ModelUnavailableError)
 
     def _job(self, instruction: str, socket: str) -> Job:
@@ -98,12 +98,17 @@ def _socket_of(environment: BaseEnvironment) -> str:
 
 
 def _report(result: ExecResult) -> dict[str, Any]:
-    """The program's last line; empty when it did not come to write one."""
+    """The program's last line; empty when it did not come to write one. The policy may have written it."""
     try:
         report = json.loads((result.stdout or "").strip().rpartition("\n")[2])
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return report if isinstance(report, dict) else {}
+
+
+def _turns(report: dict[str, Any], most: int) -> int:
+    turns = report.get("turns")
+    return min(max(turns, 0), most) if type(turns) is int else 0
 
 
 def _raise_for(result: ExecResult, message: str, no_answer: type[Exception]) -> None:

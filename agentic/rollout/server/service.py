@@ -284,7 +284,12 @@ class TrialService:
                     self._stop(self._entries[trial_id], GONE)
             if time.monotonic() - tidied > _TIDY_SECONDS:
                 tidied = time.monotonic()
-                await asyncio.to_thread(self._forget_folders, self._forget_old())
+                try:
+                    await asyncio.to_thread(self._forget_folders, self._forget_old())
+                except (
+                    OSError
+                ) as error:  # Of the disk; leases are looked after all the same, and the next time is soon.
+                    _log.warning("what has ended could not be tidied away: %s", error)
 
     def _forget_old(self) -> list[str]:
         oldest = time.time() - self._settings.record_seconds

@@ -151,5 +151,8 @@ class TaskStore:
         """Forget folders that nobody has asked for in this time."""
         oldest = time.time() - seconds
         for folder in self._folder.iterdir():
-            if folder.name not in in_use and folder.stat().st_mtime < oldest:
-                shutil.rmtree(folder, ignore_errors=True)
+            if folder.name in in_use or folder.name.startswith(_INCOMING):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                if folder.stat().st_mtime < oldest:
+                    shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ import shutil
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from agentic.tasks.errors import DataError
 from agentic.tasks.harbor_format import read_task
 from agentic.tasks.prepare import prepare
 from agentic.tasks.settings import RowsData
+from agentic.tasks.swebench_grading import grading_files
 from benchmarks.swebench_parity.__main__ import compare
 from benchmarks.swebench_parity.instances import INSTANCES
 
@@ -47,11 +49,25 @@ def test_a_row_with_its_own_script_is_read_by_its_own_parser(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(180)
+def test_every_parser_of_the_package_finds_in_the_task_what_it_reads_of_a_row() -> None:
+    from swebench.harness.log_parsers import PARSER_REGISTRY
+
+    by_id = {"parse_log_immutable_js": "immutable-js__immutable-js-2005", "parse_log_jekyll": "jekyll__jekyll-8047"}
+    for name, parser in PARSER_REGISTRY.items():
+        changes = {"log_parser": name, "version": "9.5"}
+        changes |= {"instance_id": by_id[name]} if name in by_id else {}
+        files = grading_files(INSTANCES[0].row() | changes, 60.0)
+        parser("nothing\n", SimpleNamespace(**json.loads(files["tests/row.json"])))
+
+
+@pytest.mark.timeout(180)
 def test_a_row_whose_log_nobody_can_read_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="log_parser 'parse_log_cobol' is unknown"):
         task_of({**INSTANCES[0].row(), "log_parser": "parse_log_cobol"}, tmp_path)
     with pytest.raises(DataError, match="eval_script and log_parser go together"):
         task_of({**INSTANCES[0].row(), "log_parser": None}, tmp_path)
+    with pytest.raises(DataError, match=r"parse_log_lighthouse reads no log of this row \(version ''\)"):
+        task_of({**INSTANCES[0].row(), "log_parser": "parse_log_lighthouse", "version": ""}, tmp_path)
 
 
 @pytest.mark.timeout(300)

@@ -219,6 +219,26 @@ async def test_how_the_program_inside_ended_says_what_the_trial_learns(tmp_path,
     assert context.metadata == {"turns": 0 if return_code == 137 else 3, "exit_code": return_code}
 
 
+@pytest.mark.parametrize(
+    ("report", "turns"),
+    [
+        ('{"turns": "x"}', 0),
+        ('{"turns": null}', 0),
+        ('{"turns": 1e400}', 0),
+        ('{"turns": true}', 0),
+        ('{"turns": 1000000}', OPTIONS["max_turns"]),
+        ('{"turns": -3}', 0),
+        ("[" * 100_000, 0),
+    ],
+)
+async def test_what_a_policy_writes_in_the_programs_place_ends_no_trial(tmp_path, report, turns):
+    agent = InsideShellAgent(logs_dir=tmp_path, **OPTIONS)
+    agent.connect(ChatEndpoint("http://127.0.0.1:9/s/one/v1", "secret"))
+    context = AgentContext()
+    await agent.run("Fix it.", Inside(137, report), context)
+    assert context.metadata == {"turns": turns, "exit_code": 137}
+
+
 async def test_the_program_inside_is_told_its_job_by_a_file_that_it_can_remove(tmp_path):
     agent = InsideShellAgent(logs_dir=tmp_path, **OPTIONS)
     agent.connect(ChatEndpoint("http://127.0.0.1:9/s/one/v1", "secret"))

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -180,6 +181,31 @@ async def test_a_trial_that_is_cancelled_in_the_moment_in_which_it_is_accepted_e
     await asyncio.wait_for(service.cancel(entry), 10)
     assert (entry.is_over, service.capacity().queued) == (True, 0)
     await service.close()
+
+
+def test_an_upload_that_ends_while_old_tasks_are_looked_for_is_in_nobodys_way(tmp_path):
+    tasks = TaskStore(tmp_path / "tasks", 1 << 20)
+    for name in (".incoming-1", "renamed"):
+        (tmp_path / "tasks" / name).symlink_to("nowhere")
+    tasks.remove_unused(1.0, frozenset())
+
+
+async def test_leases_are_looked_after_although_the_disk_lets_nothing_be_tidied(tmp_path, monkeypatch):
+    monkeypatch.setattr("agentic.rollout.server.service._TIDY_SECONDS", 0.0)
+    settings = ServerSettings(state_dir=tmp_path, store_dir=tmp_path / "images", ping_seconds=0.5, lease_seconds=2.0)
+    journal, tasks = Journal(tmp_path / "journal.jsonl"), TaskStore(tmp_path / "tasks", 1 << 20)
+    tasks.find = lambda digest: tmp_path
+    tasks.remove_unused = Mock(side_effect=OSError("stale file handle"))
+    service = TrialService(settings, NoRunner(), journal, tasks)
+    await service.start()
+    try:
+        entry, _ = await service.submit(ORDER, "me")
+        async with asyncio.timeout(20):
+            while not entry.is_over:
+                await asyncio.sleep(0.05)
+        assert tasks.remove_unused.call_count > 1
+    finally:
+        await service.close()
 
 
 @given(moves, st.integers(0, 4000))

@@ -69,6 +69,16 @@ def test_a_rollout_lost_to_infrastructure_is_in_neither_side_of_the_rate() -> No
     assert metrics.validation_curve(records, SPLIT, [0]) == [(0, 0.5)]
 
 
+def test_a_validation_that_mostly_was_lost_decides_nothing() -> None:
+    lost = [record(4, str(number), Outcome.INFRA) for number in range(9)]
+    graded = [record(step, "a", Outcome.SOLVED) for step in (4, 12)] + [record(8, "a", Outcome.FAILED)]
+    curve = metrics.validation_curve([*lost, *graded], SPLIT, [4, 8, 12])
+
+    assert curve == [(8, 0.0), (12, 1.0)]
+    assert metrics.best_step(curve, [4, 8, 12]) == (12, 1.0)
+    assert not metrics.has_stalled(curve, patience=1)
+
+
 def test_a_task_validated_twice_at_a_step_counts_once() -> None:
     records = [record(0, "a", Outcome.FAILED), record(0, "b", Outcome.FAILED), record(0, "a", Outcome.SOLVED)]
 

@@ -141,11 +141,44 @@ def test_a_run_without_rollouts_takes_new_settings(tmp_path: Path) -> None:
 def test_a_checkpoint_beyond_the_tracker_is_what_a_killed_trainer_left(tmp_path: Path) -> None:
     assert checkpoints.saved_steps(tmp_path) == []
     for step in (2, 4, 6):
-        (tmp_path / f"global_step_{step}").mkdir()
+        checkpoints.policy_dir(tmp_path, step).mkdir(parents=True)
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("4")
 
     assert checkpoints.latest_step(tmp_path) == 4
     assert checkpoints.saved_steps(tmp_path) == [2, 4]
+
+
+def test_of_a_checkpoint_that_verl_pruned_only_the_place_in_the_data_is_left(tmp_path: Path) -> None:
+    (tmp_path / "global_step_10").mkdir()
+    (tmp_path / "global_step_10/data.pt").write_bytes(b"")
+    checkpoints.policy_dir(tmp_path, 20).mkdir(parents=True)
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("20")
+
+    assert checkpoints.saved_steps(tmp_path) == [20]
+
+
+def test_a_disk_that_is_full_at_a_restart_leaves_the_runs_identity_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job(tmp_path)
+    resume.claim(job)
+
+    def is_full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", is_full)
+        with pytest.raises(OSError, match="No space left"):
+            resume.claim(make_job(tmp_path, train={"seed": 5}))
+    resume.claim(job)
+
+
+def test_an_identity_that_nobody_can_read_is_named(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    resume.claim(job)
+    (tmp_path / "runs/r/identity.json").write_text("")
+    with pytest.raises(PermanentError, match=r"identity\.json cannot be read .*: delete it"):
+        resume.claim(job)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +190,19 @@ def test_a_checkpoint_beyond_the_tracker_is_what_a_killed_trainer_left(tmp_path:
         ("ConnectionError: Failed to connect to Ray\n", 1, TrainingInterrupted, "Failed to connect"),
         ("UserWarning: engine: ModuleNotFoundError('x')\n", 1, TrainingInterrupted, "exit code 1"),
         ("AssertionError: batch\n", -9, TrainingInterrupted, "trying again resumes"),
+        (
+            "(AgentLoopWorkerTQ pid=12) agentic.rollout.errors.TrialServerRefusal: the trial server refuses: no key\n"
+            "ValueError: Received an empty list as keys.\n",
+            1,
+            TrainingError,
+            "TrialServerRefusal: the trial server refuses: no key",
+        ),
+        (
+            "agentic.rollout.errors.ProxyUnavailableError: the proxy's process died\nValueError: no keys\n",
+            1,
+            TrainingInterrupted,
+            "ValueError: no keys",
+        ),
     ],
 )
 def test_only_what_does_not_depend_on_the_moment_is_permanent(

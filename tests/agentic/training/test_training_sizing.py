@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from agentic.training.errors import SizingError
 from agentic.training.settings import TrainSettings
@@ -69,6 +70,7 @@ def test_what_sizing_accepts_divides_and_what_it_names_instead_is_accepted(
 ) -> None:
     shape = ModelShape(parameters=10**8, attention_heads=heads, key_value_heads=heads)
     fixed = {"nodes": nodes, "gpus_per_node": gpus, "max_prompt_tokens": 64, "max_response_tokens": 64}
+    fixed |= {"algorithm": "ppo"}
     batch = {"prompts_per_step": prompts, "rollouts_per_prompt": rollouts}
     try:
         sizing = resolve(TrainSettings(tensor_parallel=tensor_parallel, **fixed, **batch), shape)
@@ -98,3 +100,11 @@ def test_a_models_shape_is_counted_from_its_configuration(tmp_path: Path) -> Non
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SizingError, match=r"config.json is missing: download the model first"):
         read_shape(tmp_path)
+
+
+def test_a_group_of_one_is_refused_where_groups_are_compared() -> None:
+    with pytest.raises(ValidationError, match="grpo compares the rollouts of a prompt: give rollouts_per_prompt 2"):
+        TrainSettings(rollouts_per_prompt=1)
+    assert TrainSettings(algorithm="ppo", rollouts_per_prompt=1).rollouts_per_prompt == 1
+    with pytest.raises(ValidationError, match="keep_checkpoints"):
+        TrainSettings(keep_checkpoints=1)
