@@ -103,7 +103,9 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if path.suffix != ".jsonl":
         raise DataError(f"{path} ends with {path.suffix!r}: give a .parquet or .jsonl file")
     rows = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text().split("\n"), 1):  # Texts may hold Unicode's other line ends.
+        if not line.strip():
+            continue
         try:
             rows.append(json.loads(line))
         except ValueError as error:

@@ -15,6 +15,8 @@ def page(found: dict[str, Any], name: str) -> str:
         f"![figures]({name}.png)",
         table("", "part measured_at load_before", [{"part": key, **part} for key, part in parts.items()]),
         table("Goals", "goal at bound measured met", found["goals"]),
+        "ACKEnvironment in these is the one whose pods are isolated and limited as ours are. As it comes, "
+        "its commands start faster than ours by WebSocket: see below.",
     ]
     for part, write in (
         ("exec", _exec),

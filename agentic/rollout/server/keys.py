@@ -45,9 +45,12 @@ class Keys:
 
 
 def read_keys(path: Path | None, variable: str | None) -> Keys:
-    """Keys of a file, one a line, and of an environment variable's value."""
+    """Keys of a file, one a line, and of an environment variable's value. A file without one is refused: no key at all
+    would let everybody in."""
     try:
         lines = path.read_text().splitlines() if path is not None else []
     except OSError as error:
         raise RolloutConfigError(f"the keys in {path} cannot be read: {error.strerror}") from error
+    if path is not None and not any(line.strip() for line in lines):
+        raise RolloutConfigError(f"{path} holds no key: write one into it, such as of `openssl rand -hex 32`")
     return Keys([key for line in [*lines, variable or ""] if (key := line.strip())])

@@ -114,5 +114,5 @@ def final_answer(worked: str) -> str:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        return [json.loads(line) for line in path.read_text().split("\n") if line.strip()]
     return read_rows(path)

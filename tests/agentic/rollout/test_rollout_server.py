@@ -11,8 +11,9 @@ import pytest
 from hostile_archives import nested_past_the_longest_path
 from trial_server_rig import KEY, PROCESS_ENVIRONMENT, filled, serving
 
-from agentic.rollout.errors import TrialServerRefusal
+from agentic.rollout.errors import RolloutConfigError, TrialServerRefusal
 from agentic.rollout.server.client import TrialServerControl
+from agentic.rollout.server.keys import read_keys
 from agentic.rollout.server.settings import ServerSettings
 from agentic.rollout.server.tasks import digest_of
 from agentic.rollout.settings import TrialServerSettings
@@ -348,3 +349,10 @@ async def test_results_and_folders_are_forgotten_in_time(tmp_path, trial_for, co
         assert answer.status == 404
     assert not (tmp_path / "server" / "trials" / "trial-1").exists()
     assert "trial-1" not in (tmp_path / "server" / "journal.jsonl").read_text()
+
+
+@pytest.mark.parametrize("text", ["", "\n  \n"])
+def test_a_file_of_keys_without_a_key_lets_nobody_in(tmp_path, text):
+    (tmp_path / "keys").write_text(text)
+    with pytest.raises(RolloutConfigError, match="holds no key: write one into it"):
+        read_keys(tmp_path / "keys", None)

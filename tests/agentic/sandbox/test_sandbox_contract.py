@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import subprocess
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from agentic.sandbox.memory import MemoryProvider
 from agentic.sandbox.providers import make_provider, open_store
 from agentic.sandbox.settings import (
     BubblewrapSandbox,
+    DockerSandbox,
     PodmanSandbox,
     SandboxLimits,
     SandboxSettings,
@@ -43,11 +45,15 @@ def make_settings(kind: str) -> SandboxSettings:
             pytest.skip("podman is not installed: its contract is not tried")
         runtime = "runc" if shutil.which("runc") else None
         return PodmanSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES, runtime=runtime, options=ULIMITS)
+    if kind == "docker":
+        if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
+            pytest.skip("no docker engine answers: its contract is not tried")
+        return DockerSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES)
     return UnsafeProcessSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES)
 
 
 ON_CLUSTER = [pytest.param(f"{kind}-on-cluster", marks=pytest.mark.cluster) for kind in KINDS]
-LOCAL = ["memory", "bubblewrap", "bubblewrap-no-limits", "unsafe-process", "podman"]
+LOCAL = ["memory", "bubblewrap", "bubblewrap-no-limits", "unsafe-process", "podman", "docker"]
 
 
 @pytest_asyncio.fixture(params=[*LOCAL, *KINDS, *ON_CLUSTER])

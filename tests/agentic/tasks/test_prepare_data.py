@@ -226,6 +226,14 @@ def test_rows_become_tasks(tmp_path: Path, ending: str) -> None:
     ]
 
 
+def test_a_text_may_hold_any_character_that_json_does(tmp_path: Path) -> None:
+    statement = "one\u2028two\u0085three"
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({**ROW, "problem_statement": statement}, ensure_ascii=False) + "\n\n")
+    prepare(RowsData(path=str(path), held_out_fraction=0.0), tmp_path / "rows", quiet)
+    assert read_task(tmp_path / "rows/tasks" / str(ROW["instance_id"])).instruction == statement
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
