@@ -2,8 +2,9 @@
 
 The list is that of the measurements: three claims that used one pod, binary files that arrived changed, large ones that
 arrived cut, a command that waited behind others, a lost pod that looked like a failed test, noise of an interactive
-shell, commands that ran on after their time, refused tasks, privilege, tokens, pools that were never deleted, moving
-tags, and waiting for a phase that there is none of.
+shell, commands that ran on after their time, refused tasks, privilege, tokens and pools that were never deleted. Two
+more are tried elsewhere: that images are pinned by digest whatever their tags do (`test_image_pins.py`), and which
+phases and conditions of a claim are waited for (`test_claim_verdict.py`).
 """
 
 import asyncio
