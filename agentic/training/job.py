@@ -12,7 +12,8 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -140,6 +141,12 @@ def summarise(job: TrainJob) -> TrainSummary:
     saved = checkpoints.saved_steps(job.checkpoint_dir)
     best = metrics.best_step(curve, saved)
     if best is None:
+        met = sorted(set(saved) & set(metrics.validated_steps(logged, decisive.source)))
+        if met:
+            raise TrainingError(
+                f"the validations of {decisive.split} at the saved steps {met} mostly were lost to infrastructure: see "
+                "infra_reason in rollouts/validation.jsonl"
+            )
         raise TrainingError(
             f"no checkpoint meets a validation of {decisive.split} (saved {saved}, validated "
             f"{[step for step, _ in curve]}): make train.save_every and train.validate_every meet"
@@ -245,14 +252,22 @@ _RAISED = re.compile(
 )
 """The line that ends a traceback, behind Ray's prefix if it comes from a worker."""
 
+_ERRORS = re.compile(r"agentic\.(?:\w+\.)*errors\.")
+"""Where this project's exceptions are, and nothing else that is loaded with them."""
+
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TAIL_BYTES = 200_000
 
 
-def _kinds_of(kind: type[Exception]) -> Iterator[type[Exception]]:
-    yield kind
-    for each in kind.__subclasses__():
-        yield from _kinds_of(each)
+def _is_refusal(module: str, name: str) -> bool:
+    """Whether a name in a log is of a PermanentError of this project; a worker may know one that is not loaded here."""
+    if not _ERRORS.fullmatch(module):
+        return False
+    try:
+        kind = getattr(import_module(module.removesuffix(".")), name, None)
+    except ImportError:
+        return False
+    return isinstance(kind, type) and issubclass(kind, PermanentError)
 
 
 def failure_of(returncode: int, log: Path, written_before: int) -> TrainingError | TrainingInterrupted:
@@ -267,12 +282,10 @@ def failure_of(returncode: int, log: Path, written_before: int) -> TrainingError
         file.seek(max(written_before, log.stat().st_size - _TAIL_BYTES))
         lines = _COLOURS.sub("", file.read().decode(errors="replace")).splitlines()
     raised = [found for line in lines if (found := _RAISED.match(line))]
-    refusals = {f"{error.__module__}.{error.__qualname__}" for error in _kinds_of(PermanentError)}
-    for found in raised:
-        if f"{found['module']}{found['name']}" in refusals:
-            return TrainingError(f"verl stopped: {found['name']}: {found['text']}"[:300] + f" (log: {log})")
-    name, text = (raised[-1]["name"], raised[-1]["text"]) if raised else ("", f"exit code {returncode}")
+    refused = [found for found in raised if returncode > 0 and _is_refusal(found["module"] or "", found["name"])]
+    decisive = refused[0] if refused else raised[-1] if raised else None
+    name, text = (decisive["name"], decisive["text"]) if decisive else ("", f"exit code {returncode}")
     cause = f"{name}: {text}"[:300] if name else text
-    if returncode > 0 and name in _PERMANENT:
+    if refused or (returncode > 0 and name in _PERMANENT):
         return TrainingError(f"verl stopped: {cause} (log: {log})")
     return TrainingInterrupted(f"the trainer went away: {cause} (log: {log}); trying again resumes from a checkpoint")

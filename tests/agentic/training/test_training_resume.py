@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentic.errors import PermanentError
+from agentic.rollout.outcomes import Outcome
+from agentic.rollout.records import Phase, PhaseSeconds, RolloutRecord, append_record
 from agentic.rollout.settings import RolloutSettings
 from agentic.sandbox.settings import BubblewrapSandbox
 from agentic.tasks.manifest import Manifest
-from agentic.training import checkpoints, resume
+from agentic.training import checkpoints, metrics, resume
 from agentic.training.control import permute_within_groups
 from agentic.training.errors import TrainingError, TrainingInterrupted
-from agentic.training.job import failure_of
+from agentic.training.job import failure_of, summarise
 from agentic.training.jobs import TrainJob
 from agentic.training.resume import Plan
 from agentic.training.settings import RaySettings, TrainSettings
@@ -157,6 +159,22 @@ def test_of_a_checkpoint_that_verl_pruned_only_the_place_in_the_data_is_left(tmp
     assert checkpoints.saved_steps(tmp_path) == [20]
 
 
+def test_a_validation_that_was_lost_is_not_told_as_a_schedule_that_does_not_meet_it(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    checkpoints.policy_dir(job.checkpoint_dir, 4).mkdir(parents=True)
+    (job.checkpoint_dir / "latest_checkpointed_iteration.txt").write_text("4")
+    held_out = job.held_out()[0]
+    line = {"step": 4, "data": {f"val-core/{held_out.source}/reward/mean@1": 0.0}}
+    metrics.attempt_file(job.run_dir).write_text(json.dumps(line) + "\n")
+    seconds = PhaseSeconds(total=1.0)
+    lost = {"rollout_id": "r", "phase": Phase.VALIDATION, "step": 4, "task": "b", "split": held_out.split}
+    lost |= {"outcome": Outcome.INFRA, "reward": None, "attempt": 1, "started": 0.0, "seconds": seconds}
+    append_record(job.run_dir, RolloutRecord(**lost))
+
+    with pytest.raises(TrainingError, match=r"at the saved steps \[4\] mostly were lost to infrastructure"):
+        summarise(job)
+
+
 def test_a_disk_that_is_full_at_a_restart_leaves_the_runs_identity_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +215,19 @@ def test_an_identity_that_nobody_can_read_is_named(tmp_path: Path) -> None:
             TrainingError,
             "TrialServerRefusal: the trial server refuses: no key",
         ),
+        (
+            "agentic.nowhere.errors.OddError: what\nagentic.images.errors.OddError: what\nValueError: no keys\n",
+            1,
+            TrainingInterrupted,
+            "ValueError: no keys",
+        ),
+        (
+            "(W pid=3) agentic.sandbox.errors.SandboxSetupError: no cgroups here\nValueError: no keys\n",
+            1,
+            TrainingError,
+            "SandboxSetupError: no cgroups here",
+        ),
+        ("agentic.sandbox.errors.SandboxSetupError: no cgroups\n", -9, TrainingInterrupted, "trying again resumes"),
         (
             "agentic.rollout.errors.ProxyUnavailableError: the proxy's process died\nValueError: no keys\n",
             1,
