@@ -165,6 +165,9 @@ def live(steps):
 class NoRunner:
     """Runs nothing and ends nothing."""
 
+    async def sweep(self):
+        pass
+
     async def run(self, request):
         await asyncio.Event().wait()
 
@@ -195,9 +198,9 @@ async def test_leases_are_looked_after_although_the_disk_lets_nothing_be_tidied(
     settings = ServerSettings(state_dir=tmp_path, store_dir=tmp_path / "images", ping_seconds=0.5, lease_seconds=2.0)
     journal, tasks = Journal(tmp_path / "journal.jsonl"), TaskStore(tmp_path / "tasks", 1 << 20)
     tasks.find = lambda digest: tmp_path
-    tasks.remove_unused = Mock(side_effect=OSError("stale file handle"))
     service = TrialService(settings, NoRunner(), journal, tasks)
     await service.start()
+    tasks.remove_unused = Mock(side_effect=OSError("stale file handle"))
     try:
         entry, _ = await service.submit(ORDER, "me")
         async with asyncio.timeout(20):
