@@ -24,11 +24,9 @@ from agentic.tasks.mutation.library_task import PROBE
 from agentic.tasks.packed import packed
 from agentic.tasks.parquet import read_rows
 from agentic.tasks.settings import RowsData
-from agentic.tasks.swebench_grading import grading_files
+from agentic.tasks.swebench_grading import GRADING_SECONDS, grading_files
 
 WORK_FOLDER = "/testbed"
-GRADING_SECONDS = 120.0
-"""On top of the tests' own time: reading the log on a busy machine, and what the tests don't bound themselves."""
 TEST_COMMAND = "python -m pytest -q -p no:cacheprovider"
 SCRIPT = """\
 #!/bin/sh

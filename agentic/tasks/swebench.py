@@ -3,8 +3,8 @@
 The command is run until every task is there; what arrived stays in the download folder between attempts and between
 steps, so a second try fetches what is missing only. A task counts when its folder is a whole Harbor task; what a killed
 command left of one is removed before the next. What would fetch its grader is graded as rows are (see
-`swebench_export.py`). The split holds out the same share of every repository; seed, ids and
-each task's digest are in the data set's manifest.
+`swebench_export.py`). The split holds out the same share of every repository; seed, ids and each task's digest are in
+the data set's manifest.
 """
 
 import shutil

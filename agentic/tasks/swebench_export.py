@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentic.tasks.errors import DataError
 from agentic.tasks.harbor_format import DOCKERFILE, TEST, TaskFolder
-from agentic.tasks.swebench_grading import grading_files
+from agentic.tasks.swebench_grading import GRADING_SECONDS, grading_files
 
 ROW = "tests/config.json"
 PARSERS = {
@@ -38,8 +38,6 @@ PARSERS = {
     "sympy/sympy": "parse_log_sympy",
 }
 """Of the repositories of SWE-bench Verified, as `swebench` 4 has it by repository; rows of version 5 name their own."""
-READING_SECONDS = 120.0
-"""Of the verifier's time for what is not the tests."""
 LEAST_SECONDS = 60.0
 
 FETCHES = "# /// script\n"
@@ -128,6 +126,6 @@ def _eval_script(task_id: str, script: str) -> str:
 
 
 def _test_seconds(config: Mapping[str, Any]) -> float:
-    """What the task gives its verifier, less the reading."""
+    """What the task gives its verifier, less what is not the tests."""
     seconds = float(config.get("verifier", {}).get("timeout_sec", 600.0))
-    return max(LEAST_SECONDS, seconds - READING_SECONDS)
+    return max(LEAST_SECONDS, seconds - GRADING_SECONDS)

@@ -34,6 +34,8 @@ PARTS = (
     "unidiff/*.py",
 )
 """Of the installed packages; `unidiff` is what `swebench/utils.py` imports."""
+GRADING_SECONDS = 120.0
+"""On top of the tests' own time: reading the log on a busy machine, and what the tests don't bound themselves."""
 RUNNER_ITSELF = "pytest-dev__pytest-"
 """How the instances of pytest's own repository are called."""
 SCRIPT = """\

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,9 @@ async def make_pods(api: KubeClient) -> list[PodExec]:
 async def figures_of(channels: Sequence[SandboxExec], bench: Bench) -> dict[str, Any]:
     return {
         "one after the other": await sequence(channels[0]),
-        "at once": sorted([await parallel(channels) for _ in range(ROUNDS)], key=_cpu)[ROUNDS // 2],
+        "at once": sorted([await parallel(channels) for _ in range(ROUNDS)], key=itemgetter("client_cpu_ms_each"))[
+            ROUNDS // 2
+        ],
         "file": await file(channels[0], bench.folder, bench.plan.megabytes),
     }
 
@@ -113,11 +116,6 @@ async def parallel(pods: Sequence[SandboxExec]) -> dict[str, Any]:
         "client_cpu_ms_each": round(cpu * 1000 / COMMANDS, 3),
         "threads_added": most - threads,
     }
-
-
-def _cpu(round_: dict[str, Any]) -> float:
-    cpu: float = round_["client_cpu_ms_each"]
-    return cpu
 
 
 async def file(pod: SandboxExec, folder: Path, megabytes: int) -> dict[str, Any]:

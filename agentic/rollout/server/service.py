@@ -286,9 +286,7 @@ class TrialService:
                 tidied = time.monotonic()
                 try:
                     await asyncio.to_thread(self._forget_folders, self._forget_old())
-                except (
-                    OSError
-                ) as error:  # Of the disk; leases are looked after all the same, and the next time is soon.
+                except OSError as error:  # Leases are looked after all the same, and it is tried again soon.
                     _log.warning("what has ended could not be tidied away: %s", error)
 
     def _forget_old(self) -> list[str]:

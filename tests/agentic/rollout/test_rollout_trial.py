@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from unittest.mock import Mock
 
 import process_environment
 import pytest
@@ -39,6 +40,12 @@ async def test_a_reward_that_is_no_number_is_a_fact(trial_for, tmp_path, write_t
     task = write_task(tmp_path / "tasks" / "odd", test_sh=script)
     result = await TrialRunner(1).run(trial_for(task_dir=str(task)))
     assert (result.facts.rewards, result.facts.exception) == (None, exception)
+
+
+async def test_what_cannot_be_read_of_a_trial_is_a_fact_about_it(trial_for, monkeypatch):
+    monkeypatch.setattr("agentic.rollout.trial.read_report", Mock(side_effect=ValueError("no report")))
+    result = await TrialRunner(1).run(trial_for(FIX))
+    assert (result.facts.rewards, result.facts.exception, result.facts.message) == (None, "ValueError", "no report")
 
 
 async def test_a_sandbox_that_does_not_stop_is_given_up_and_said(trial_for, caplog, gate):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -35,6 +36,11 @@ ULIMITS = ("--ulimit=nofile=20000:20000", "--ulimit=nproc=20000:20000")
 """Podman asks for more than this process may give, where it is confined itself."""
 
 
+@functools.cache
+def has_docker_engine() -> bool:
+    return shutil.which("docker") is not None and not subprocess.run(["docker", "info"], capture_output=True).returncode
+
+
 def make_settings(kind: str) -> SandboxSettings:
     if kind == "bubblewrap":
         return BubblewrapSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES)
@@ -46,7 +52,7 @@ def make_settings(kind: str) -> SandboxSettings:
         runtime = "runc" if shutil.which("runc") else None
         return PodmanSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES, runtime=runtime, options=ULIMITS)
     if kind == "docker":
-        if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
+        if not has_docker_engine():
             pytest.skip("no docker engine answers: its contract is not tried")
         return DockerSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES)
     return UnsafeProcessSandbox(output_limit_bytes=OUTPUT_LIMIT_BYTES)
